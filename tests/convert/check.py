@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import bitnet
 import checkpoints
 import compare
 import quantised
@@ -29,6 +30,7 @@ KNOWN = {
     # Theirs does not say that it ranks.
     "xlm_r_ranks": ["bert.pooling_type"],
     "modern_ranks": ["modern-bert.pooling_type"],
+    "roberta_ranks": ["bert.pooling_type"],
     # Theirs has the key of LayerNorm alone, though the model has RMSNorm.
     "exaone3": ["exaone.attention.layer_norm_rms_epsilon"],
     "ernie4_5_moe": ["ernie4_5-moe.expert_shared_feed_forward_length"],
@@ -98,6 +100,9 @@ def main() -> None:
         if not names or name in names:
             pre = written.build(name, work / name)
             tell(name, one(arclight, converter, work / name, pre, None))
+    for form in bitnet.FORMS:
+        if not names or form in names:
+            tell(f"{form} (transformers)", bitnet.differences(arclight, run, form, work))
     sys.exit(f"convert: {', '.join(wrong)}" if wrong else 0)
 
 

@@ -93,8 +93,30 @@ def build_more(name: str, folder: Path) -> str:
         rewrite(folder, lambda t: t, lambda c: c.update(architectures=["MPTForCausalLM"]))
     if name in more.SENTENCEPIECE:
         return vocabularies.sentencepiece(folder)
+    if prefix == "T5":
+        return vocabularies.t5(folder)
+    if name == "embedding_gemma":
+        return modules(folder)
     pre = vocabularies.byte_level(folder, SCHEMES.get(name, "gpt-2"))
     return more.NAMES.get(name, pre)
+
+
+def modules(folder: Path) -> str:
+    """What EmbeddingGemma has beside its model: pooling, and two dense layers behind it."""
+    kinds = (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense"), ("3_Dense", "Dense"), ("4_Normalize", "Normalize"))
+    vocabularies.write(folder, "modules.json", [
+        {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for at, (path, kind) in enumerate(kinds)])
+    for path, sizes in (("1_Pooling", None), ("2_Dense", (64, 96)), ("3_Dense", (96, 64))):
+        (folder / path).mkdir()
+        if not sizes:
+            vocabularies.write(folder / path, "config.json", {"word_embedding_dimension": 64, "pooling_mode_mean_tokens": True})
+            continue
+        vocabularies.write(folder / path, "config.json", {
+            "in_features": sizes[0], "out_features": sizes[1], "bias": False,
+            "activation_function": "torch.nn.modules.linear.Identity"})
+        save_file({"linear.weight": torch.empty(sizes[::-1]).uniform_(-1, 1)}, folder / path / "model.safetensors", {"format": "pt"})
+    return vocabularies.sentencepiece(folder, tokenizer_class="GemmaTokenizer")
 
 
 def save(model, name: str, folder: Path) -> None:

@@ -21,6 +21,14 @@ MORE = {
     "seed_oss": ("SeedOss", None, {**COMMON, "head_dim": 16}),
     "gemma": ("Gemma", None, {**COMMON, "head_dim": 16}),
 }
+T5 = dict(vocab_size=512, d_model=64, d_kv=8, d_ff=96, num_layers=2, num_heads=4, relative_attention_num_buckets=32,
+          bos_token_id=None, eos_token_id=1, pad_token_id=0)
+MORE |= {
+    "t5_encoder": ("T5", "T5EncoderModel", T5),
+    "t5_encoder_gated": ("T5", "T5EncoderModel", {**T5, "feed_forward_proj": "gated-gelu"}),
+}
+MORE["embedding_gemma"] = ("Gemma3Text", "Gemma3TextModel", {
+    **COMMON, "head_dim": 16, "use_bidirectional_attention": True, "sliding_window": 24, "num_hidden_layers": 6})
 SENTENCEPIECE = ("nemotron", "ernie4_5", "gemma")
 # Names of their own for the rules of GPT-2.
 NAMES = {"exaone4": "exaone4", "phi2": "phi-2"}

@@ -49,5 +49,34 @@ def as_written(folder, is_mistral_format):
 
 
 base.load_hparams = staticmethod(as_written)
-sys.argv = ["convert", folder, "--outfile", out, "--outtype", kind]
+
+
+class ChatGlm3:
+    """What the converter asks of `tokenization_chatglm.py` in the folder of ChatGLM 3: pieces of the model by number, and
+    tokens behind them. Its three control tokens have no texts."""
+
+    SPECIAL = ("[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
+
+    def __init__(self, path):
+        import sentencepiece
+
+        self.sp_model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        self.tokenizer, self.own = self, self.sp_model.vocab_size()
+
+    def _convert_id_to_token(self, token):
+        if token >= self.own:
+            return dict(enumerate(self.SPECIAL, self.own)).get(token, "")
+        special = (self.sp_model.bos_id(), self.sp_model.eos_id(), self.sp_model.unk_id())
+        return "" if token in special else self.sp_model.id_to_piece(token)
+
+    def get_vocab(self):
+        return {self._convert_id_to_token(token): token for token in range(self.own + len(self.SPECIAL))}
+
+
+if Path(folder).name == "chatglm3":
+    import transformers
+
+    transformers.AutoTokenizer.from_pretrained = lambda path, **_: ChatGlm3(Path(path) / "tokenizer.model")
+dense = ["--sentence-transformers-dense-modules"] if (Path(folder) / "2_Dense").exists() else []
+sys.argv = ["convert", folder, "--outfile", out, "--outtype", kind, *dense]
 convert_hf_to_gguf.main()

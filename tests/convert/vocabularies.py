@@ -86,6 +86,19 @@ def sentencepiece(folder: Path, json_too: bool = True, **more) -> str:
     return "default"
 
 
+def chatglm3(folder: Path) -> str:
+    """`tokenizer.model` as ChatGLM 3 has it, whose code gives further tokens their texts; fewer than the model's."""
+    import sentencepiece as spm
+
+    model = io.BytesIO()
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines()), model_writer=model, vocab_size=400, model_type="bpe", byte_fallback=True,
+        minloglevel=2, num_threads=1)
+    (folder / "tokenizer.model").write_bytes(model.getvalue())
+    write(folder, "tokenizer_config.json", {"tokenizer_class": "ChatGLMTokenizer", "remove_space": False, "do_lower_case": False})
+    return "chatglm-spm"
+
+
 def merges_with_bytes(folder: Path) -> str:
     """`tokenizer.json` alone with the rules of SentencePiece, as Gemma 4 has it."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
@@ -138,6 +151,22 @@ def words(folder: Path, **more) -> str:
     write(folder, "tokenizer_config.json", {
         "tokenizer_class": "BertTokenizer", "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]",
         "pad_token": "[PAD]", "mask_token": "[MASK]", "do_lower_case": True, **more})
+    return "default"
+
+
+def t5(folder: Path) -> str:
+    """Unigram as T5 has it: `spiece.model`, whose tokens are fewer than the model's."""
+    import sentencepiece as spm
+
+    file = io.BytesIO()
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines()), model_writer=file, vocab_size=490, model_type="unigram", pad_id=0, eos_id=1,
+        unk_id=2, bos_id=-1, minloglevel=2, num_threads=1, normalization_rule_name="nmt_nfkc")
+    (folder / "spiece.model").write_bytes(file.getvalue())
+    write(folder, "added_tokens.json", {"<extra>": 491, "<|over|>": 9999})
+    write(folder, "tokenizer_config.json", {
+        "tokenizer_class": "T5Tokenizer", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>",
+        "extra_ids": 20, "model_max_length": 512})
     return "default"
 
 

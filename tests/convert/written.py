@@ -116,6 +116,17 @@ USUAL_TOP = {"model.embed_tokens": (VOCAB, HIDDEN), "model.norm": (HIDDEN,), "lm
 NORMS = {"input_layernorm": (HIDDEN,), "post_attention_layernorm": (HIDDEN,)}
 GROUPS = (HEADS + 2 * KEYS) * DIM
 CHATGLM = {"transformer.encoder.layers.%d.self_attention.query_key_value.bias" % n: (GROUPS,) for n in range(LAYERS)}
+CHATGLM_3 = {"architectures": ["ChatGLMModel"], "model_type": "chatglm", "num_layers": LAYERS, "vocab_size": VOCAB,
+             "padded_vocab_size": VOCAB, "hidden_size": HIDDEN, "ffn_hidden_size": FFN, "num_attention_heads": HEADS,
+             "multi_query_attention": True, "multi_query_group_num": KEYS, "kv_channels": DIM, "seq_length": 1024,
+             "layernorm_epsilon": 1.5e-7, "eos_token_id": 2, "pad_token_id": 0}
+CHATGLM_TENSORS = {
+    **decoder("transformer.encoder.layers.", {
+        **NORMS, "self_attention.query_key_value": (GROUPS, HIDDEN), "self_attention.dense": (HIDDEN, HIDDEN),
+        "mlp.dense_h_to_4h": (2 * FFN, HIDDEN), "mlp.dense_4h_to_h": (HIDDEN, FFN)},
+        {"transformer.embedding.word_embeddings": (VOCAB, HIDDEN), "transformer.encoder.final_layernorm": (HIDDEN,),
+         "transformer.output_layer": (VOCAB, HIDDEN)}),
+    **CHATGLM, "transformer.rotary_pos_emb.inv_freq": (DIM // 4,)}
 WIDE = 5120  # the one width that the reference takes
 
 
@@ -165,6 +176,11 @@ WRITTEN = {
     "roberta": ({**ENCODER, "architectures": ["RobertaModel"], "model_type": "roberta", "type_vocab_size": 1},
                 {**embeddings("", "embeddings.LayerNorm", types=1), **bert_layer("encoder.layer.", BERT_FFN)},
                 bytes_of("gpt-2", "roberta-bpe", pairs=True)),
+    "roberta_ranks": ({**ENCODER, "architectures": ["RobertaForSequenceClassification"], "model_type": "roberta", "type_vocab_size": 1,
+                       "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}},
+                      {**embeddings("roberta.", "embeddings.LayerNorm", types=1), **bert_layer("roberta.encoder.layer.", BERT_FFN),
+                       **with_biases({"classifier.dense": (HIDDEN, HIDDEN), "classifier.out_proj": (1, HIDDEN)})},
+                      bytes_of("gpt-2", "roberta-bpe", pairs=True)),
     "nomic": ({**NOMIC, "activation_function": "swiglu", "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False},
               nomic(weights({"attn.Wqkv": (3 * HIDDEN, HIDDEN), "attn.out_proj": (HIDDEN, HIDDEN),
                              "mlp.fc11": (FFN, HIDDEN), "mlp.fc12": (FFN, HIDDEN), "mlp.fc2": (HIDDEN, FFN)})),
@@ -205,16 +221,9 @@ WRITTEN = {
                    "architectures": ["BaichuanForCausalLM"], "model_type": "baichuan"},
                   decoder("model.layers.", {**NORMS, **USUAL, "self_attn.W_pack": (3 * HIDDEN, HIDDEN),
                                             "self_attn.o_proj": (HIDDEN, HIDDEN)}, USUAL_TOP), spm),
-    "chatglm4": ({"architectures": ["ChatGLMModel"], "model_type": "chatglm", "num_layers": LAYERS, "vocab_size": VOCAB,
-                  "padded_vocab_size": VOCAB, "hidden_size": HIDDEN, "ffn_hidden_size": FFN, "num_attention_heads": HEADS,
-                  "multi_query_attention": True, "multi_query_group_num": KEYS, "kv_channels": DIM, "seq_length": 1024,
-                  "layernorm_epsilon": 1.5e-7, "rope_ratio": 500, "eos_token_id": [2, 6, 7], "pad_token_id": 2},
-                 {**decoder("transformer.encoder.layers.", {
-                     **NORMS, "self_attention.query_key_value": (GROUPS, HIDDEN), "self_attention.dense": (HIDDEN, HIDDEN),
-                     "mlp.dense_h_to_4h": (2 * FFN, HIDDEN), "mlp.dense_4h_to_h": (HIDDEN, FFN)},
-                     {"transformer.embedding.word_embeddings": (VOCAB, HIDDEN), "transformer.encoder.final_layernorm": (HIDDEN,),
-                      "transformer.output_layer": (VOCAB, HIDDEN)}),
-                  **CHATGLM, "transformer.rotary_pos_emb.inv_freq": (DIM // 4,)}, bytes_of("chatglm-bpe")),
+    "chatglm3": ({**CHATGLM_3, "_name_or_path": "THUDM/chatglm3-6b"}, CHATGLM_TENSORS, vocabularies.chatglm3),
+    "chatglm4": ({**CHATGLM_3, "rope_ratio": 500, "eos_token_id": [2, 6, 7], "pad_token_id": 2},
+                 CHATGLM_TENSORS, bytes_of("chatglm-bpe")),
     "plamo13": ({**DECODER, "architectures": ["PlamoForCausalLM"], "model_type": "plamo", "hidden_size": WIDE,
                  "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 40, "num_key_value_heads": 40,
                  "n_shared_head": 8},

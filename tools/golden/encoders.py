@@ -117,6 +117,20 @@ GEMMA = {
 }
 
 
+def t5(gated: bool, biases: int) -> dict:
+    """T5's encoder; `biases`: layers with biases of distances of their own."""
+    block = "encoder.block.{}.layer."
+    wi = {"gate": "wi_0", "up": "wi_1"} if gated else {"up": "wi"}
+    table = of_layers(3, {
+        "attn_norm.weight": f"{block}0.layer_norm.weight",
+        **{f"attn_{m}.weight": f"{block}0.SelfAttention.{m}.weight" for m in "qkvo"},
+        "ffn_norm.weight": f"{block}1.layer_norm.weight",
+        **{f"ffn_{m}.weight": f"{block}1.DenseReluDense.{name}.weight" for m, name in {**wi, "down": "wo"}.items()}})
+    table |= of_layers(biases, {"attn_rel_b.weight": f"{block}0.SelfAttention.relative_attention_bias.weight"})
+    return {"token_embd.weight": "shared.weight", "enc.output_norm.weight": "encoder.final_layer_norm.weight",
+            **{f"enc.{ours}": theirs for ours, theirs in table.items()}}
+
+
 class Gate(torch.nn.Module):
     """GELU of the first half of a product times the second, in the place of BERT's first dense layer."""
 
@@ -207,11 +221,25 @@ ENCODERS = (
                     "attention.sliding_window_pattern": 4, "attention.head_count_kv": 1,
                     "attention.key_length": 32, "attention.value_length": 32},
             layers=4, rms=True, one_more=True),
+    # Heads are narrower together than the stream. Layers share the biases of the first one.
+    Encoder("t5_encoder", "t5encoder", "T5Encoder",
+            dict(d_model=HIDDEN, d_kv=8, d_ff=FFN, num_layers=3, num_heads=HEADS, layer_norm_epsilon=EPS,
+                 relative_attention_num_buckets=32, relative_attention_max_distance=128, feed_forward_proj="relu",
+                 dropout_rate=0.0),
+            t5(False, 1), {"attention.relative_buckets_count": 32, "attention.key_length": 8,
+                           "attention.value_length": 8}, rms=True),
+    # Layers have their own, of other buckets.
+    Encoder("umt5_encoder", "t5encoder", "UMT5Encoder",
+            dict(d_model=HIDDEN, d_kv=16, d_ff=FFN, num_layers=3, num_heads=HEADS, layer_norm_epsilon=EPS,
+                 relative_attention_num_buckets=12, relative_attention_max_distance=128,
+                 feed_forward_proj="gated-gelu", dropout_rate=0.0),
+            t5(True, 3), {"attention.relative_buckets_count": 12, "attention.key_length": 16,
+                          "attention.value_length": 16}, rms=True),
 )
 
 
 def build(spec: Encoder):
-    config = getattr(transformers, spec.reference + "Config")(**{**COMMON, "num_hidden_layers": spec.layers, **spec.config})
+    config = getattr(transformers, spec.reference.removesuffix("Encoder") + "Config")(**{**COMMON, "num_hidden_layers": spec.layers, **spec.config})
     model_class = getattr(transformers, spec.reference + "Model")
     more = {"add_pooling_layer": False} if spec.reference in ("Bert", "NomicBert", "JinaEmbeddingsV3") else {}
     model = model_class(config, **more)
@@ -231,7 +259,10 @@ def fill(spec: Encoder, model, seed: int) -> dict:
         theirs = [theirs] if isinstance(theirs, str) else theirs
         shapes = [tuple(parameters[name].shape) for name in theirs]
         shape = (sum(s[0] for s in shapes), *shapes[0][1:])
-        spread = weights.spread(ours, shape, {"position_embd": 1.0, "token_types": 1.0, "bias": 0.2})
+        # Scores are not scaled, and biases of distances are as large as they.
+        gains = {"attn_q": 1.0, "attn_k": 1.0, "attn_o": 3.0} if spec.arch == "t5encoder" else {}
+        gains |= {"position_embd": 1.0, "token_types": 1.0, "bias": 0.2, "attn_rel_b": 2.0 * HEADS**0.5}
+        spread = weights.spread(ours, shape, gains)
         data = weights.values(seed, ours, shape, *spread)
         file[ours] = (data, *spread)
         first = 0
@@ -256,7 +287,8 @@ def write(spec: Encoder, seed: int, file: dict, path: Path) -> None:
     w.add_block_count(spec.layers)
     w.add_feed_forward_length(FFN)
     w.add_head_count(HEADS)
-    w.add_causal_attention(False)
+    if spec.arch != "t5encoder":  # whose files do not say it
+        w.add_causal_attention(False)
     (w.add_layer_norm_rms_eps if spec.rms else w.add_layer_norm_eps)(EPS)
     for key, value in spec.keys.items():
         (w.add_float32 if isinstance(value, float) else w.add_uint32)(f"{spec.arch}.{key}", value)

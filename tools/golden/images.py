@@ -156,6 +156,13 @@ def qwen25_config():
                            fullatt_block_indexes=[1, 3], out_hidden_size=HIDDEN))
 
 
+def qwen2_config():
+    text = dict(TEXT, max_window_layers=2, rope_parameters={"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]})
+    return transformers.Qwen2VLConfig(
+        text_config=text, image_token_id=IMAGE, vision_start_token_id=0, vision_end_token_id=1, video_token_id=2,
+        vision_config=dict(depth=3, embed_dim=48, hidden_size=HIDDEN, mlp_ratio=2, num_heads=4, patch_size=14))
+
+
 def qwen_processor(patch: int, mean, std):
     return lambda: transformers.Qwen2VLImageProcessor(
         size=QWEN_PIXELS, patch_size=patch, image_mean=mean, image_std=std)
@@ -265,6 +272,28 @@ FAMILIES = [
         tiles=lambda got: [got["pixel_values"][0]],
         outputs=lambda got: [16],
         more=lambda got, tokens: {"pixel_values": got["pixel_values"], "token_type_ids": (tokens == IMAGE).int()},
+    ),
+    Family(
+        "qwen2vl_images", "Qwen2VLForConditionalGeneration", qwen2_config,
+        qwen_processor(14, CLIP_MEAN, CLIP_STD), "qwen2vl",
+        llama("model.language_model.", 2, whole={
+            "output.weight": "lm_head.weight",
+            **layers(2, {f"blk.{{}}.attn_{m}": f"model.language_model.layers.{{}}.self_attn.{m}_proj" for m in "qkv"},
+                     (".bias",))}),
+        {**PATCHES,
+         **layers(3, {"v.blk.{}.ln1": BLOCK + "norm1", "v.blk.{}.ln2": BLOCK + "norm2", "v.blk.{}.attn_out": BLOCK + "attn.proj",
+                      "v.blk.{}.ffn_up": BLOCK + "mlp.fc1", "v.blk.{}.ffn_down": BLOCK + "mlp.fc2"}, BOTH),
+         **{f"v.blk.{at}.attn_{m}{end}": [(f"model.visual.blocks.{at}.attn.qkv{end}", rows(i, 3))]
+            for at in range(3) for i, m in enumerate("qkv") for end in BOTH},
+         **layers(1, {"v.post_ln": "model.visual.merger.ln_q", "mm.0": "model.visual.merger.mlp.0",
+                      "mm.2": "model.visual.merger.mlp.2"}, BOTH)},
+        # Files state the width of the language model as that of feed-forward layers, which are 96 wide here.
+        {"projector_type": "qwen2vl_merger",
+         "vision": {**QWEN_VISION, "feed_forward_length": HIDDEN, "image_mean": CLIP_MEAN, "image_std": CLIP_STD}},
+        text_keys={"rope.freq_base": 1e6, "rope.dimension_sections": [2, 3, 3, 0]},
+        tiles=untiled(2, 14),
+        outputs=lambda got: [int(got["image_grid_thw"][0].prod()) // 4],
+        more=qwen_more,
     ),
     Family(
         "qwen25vl_images", "Qwen2_5_VLForConditionalGeneration", qwen25_config,

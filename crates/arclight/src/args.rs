@@ -5,8 +5,8 @@ use crate::lora::LoraArgs;
 use crate::tune::first::Untuned;
 use crate::tune::stored::{self, Found, ProfileArgs};
 use arclight_engine::{
-    CpuList, HugePages, KvType, LoadOptions, ModelFile, NodeList, Numa, Reading, SamplerParams,
-    Sync,
+    CpuList, HugePages, KvType, KvTypes, LoadOptions, ModelFile, NodeList, Numa, Reading,
+    SamplerParams, Sync,
 };
 use clap::{Args, ValueEnum, ValueHint};
 use std::hash::{BuildHasher, Hasher};
@@ -26,12 +26,15 @@ pub(crate) struct ModelArg {
     /// Do not fetch a model that is not on this machine
     #[arg(long, display_order = 890)]
     pub(crate) offline: bool,
+    /// Keep the file that a folder of the Hugging Face Hub is converted to, in the cache: it is found the next time
+    #[arg(long, display_order = 891)]
+    pub(crate) keep_converted: bool,
 }
 
 impl ModelArg {
-    /// A model that is named.
-    pub(crate) fn of(model: PathBuf, offline: bool) -> ModelArg {
-        ModelArg { model: Some(model), model_option: None, offline }
+    /// Another model, of which the same is wanted.
+    pub(crate) fn named_as(&self, model: PathBuf) -> ModelArg {
+        ModelArg { model: Some(model), model_option: None, ..*self }
     }
 
     /// What was named.
@@ -52,10 +55,8 @@ pub(crate) struct MachineArgs {
     /// Leave threads where the system puts them instead of pinning each to a core
     #[arg(long)]
     pub(crate) no_pin: bool,
-    /// How keys and values are kept: f16, bf16 where f16 is too narrow, q8_0 for half the memory, q4_0
-    /// for a quarter and some loss, or f32 for twice and exact sums
-    #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
-    pub(crate) kv_type: KvArg,
+    #[command(flatten)]
+    pub(crate) kv: KvArgs,
     #[command(flatten)]
     pub(crate) tuned: ProfileArgs,
     #[command(flatten)]
@@ -197,6 +198,29 @@ pub(crate) enum KvArg {
     Q4_0,
 }
 
+/// How keys and values are kept.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct KvArgs {
+    /// How keys and values are kept: f16, bf16 where f16 is too narrow, q8_0 for half the memory, q4_0
+    /// for a quarter and some loss, or f32 for twice and exact sums
+    #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
+    kv_type: KvArg,
+    /// How keys are kept, if otherwise than values
+    #[arg(long, value_name = "TYPE", value_enum)]
+    cache_type_k: Option<KvArg>,
+    /// How values are kept, if otherwise than keys: fewer bits cost less here than of keys
+    #[arg(long, value_name = "TYPE", value_enum)]
+    cache_type_v: Option<KvArg>,
+}
+
+impl KvArgs {
+    /// The types of keys and values.
+    pub(crate) fn types(self) -> KvTypes {
+        let of = |own: Option<KvArg>| own.unwrap_or(self.kv_type).into();
+        KvTypes { keys: of(self.cache_type_k), values: of(self.cache_type_v) }
+    }
+}
+
 impl From<KvArg> for KvType {
     fn from(arg: KvArg) -> KvType {
         match arg {
@@ -242,7 +266,7 @@ impl MachineArgs {
         let mut options = LoadOptions {
             threads: self.threads,
             no_pin: self.no_pin,
-            kv: self.kv_type.into(),
+            kv: self.kv.types(),
             ..LoadOptions::default()
         };
         self.place.apply(&mut options);

@@ -32,6 +32,20 @@ pub(crate) fn add(draft: &mut Draft<'_>, folder: &Folder) -> Result<(), Error> {
     Ok(())
 }
 
+/// Files can say of a dense layer neither what is done to its product nor that something is added to it.
+fn identity(folder: &Folder, path: &str) -> Result<(), Error> {
+    let config = folder.json(&format!("{path}/config.json"))?.unwrap_or_default();
+    let function = config["activation_function"].as_str().unwrap_or("Identity");
+    if !function.ends_with("Identity") {
+        let what = format!("{path} has the function {function}, which no file can say");
+        return Err(Error::config(what));
+    }
+    if config["bias"].as_bool() == Some(true) {
+        return Err(Error::config(format!("{path} has a bias, which no file can have")));
+    }
+    Ok(())
+}
+
 /// The dense layers that stand behind pooling, with their sizes in the metadata: of the architecture that has them.
 /// Those of others are told.
 pub(crate) fn dense(
@@ -45,10 +59,11 @@ pub(crate) fn dense(
     let mut made = Vec::new();
     for module in dense {
         let path = module["path"].as_str().unwrap_or_default();
-        if draft.arch != "gemma-embedding" {
+        if !["gemma-embedding", "t5encoder"].contains(&draft.arch) {
             notes.push(format!("{path}: files have no place for a dense layer; it is left out"));
             continue;
         }
+        identity(folder, path)?;
         let name = if path == "2_Dense" { "dense_2" } else { "dense_3" };
         let tensors = folder.of_module(path)?.unwrap_or_default();
         let weight = tensors.into_iter().find(|(name, _)| name == "linear.weight");

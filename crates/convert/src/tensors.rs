@@ -164,7 +164,7 @@ pub(crate) fn tensors(
         let made = (rule.how)(&at, array)?;
         for (to, array) in rule.to.split(' ').zip(made) {
             let to = match layer {
-                Some(n) => format!("blk.{n}.{to}{ending}"),
+                Some(n) => format!("{}.{n}.{to}{ending}", family.blocks),
                 None => format!("{to}{ending}"),
             };
             let of = parts.entry(to.clone()).or_default();

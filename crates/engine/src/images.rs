@@ -43,7 +43,8 @@ impl Encoder {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Encoder, Error> {
         let processor = processor(file)?;
-        let kv = if options.kv == KvType::F32 { KvType::F32 } else { KvType::F16 };
+        let exact = options.kv == KvType::F32.into();
+        let kv = if exact { KvType::F32 } else { KvType::F16 }.into();
         let numa = if options.numa == Numa::Pipeline { Numa::Auto } else { options.numa };
         let options = LoadOptions {
             numa,

@@ -61,8 +61,8 @@ pub use error::Error;
 pub use file::ModelFile;
 pub use graph::profile::Profile;
 pub use graph::{
-    Adapted, Grid, Inset, KvType, Logits, MatrixShape, Mode, NodeBytes, Outputs, Phase, Plan,
-    Product, Schedule, Schedules, Slice, Sync, Variant,
+    Adapted, Grid, Inset, KvType, KvTypes, Logits, MatrixShape, Mode, NodeBytes, Outputs, Phase,
+    Plan, Product, Schedule, Schedules, Slice, Sync, Variant,
 };
 /// Tokens of a page of keys and values, which is a block of the prefix cache.
 pub use kernels::KV_PAGE;

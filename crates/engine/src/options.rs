@@ -1,7 +1,7 @@
 //! How a model is to be loaded.
 
 use crate::adapter::Adapter;
-use graph::{KvType, Phase, Schedules, Sync};
+use graph::{KvTypes, Phase, Schedules, Sync};
 use memory::HugePages;
 use std::sync::Arc;
 use topology::{CpuList, Group, NodeList};
@@ -118,7 +118,7 @@ pub struct LoadOptions {
     /// Rows of logits in a step. Default: one per sequence.
     pub step_outputs: Option<usize>,
     /// How keys and values are stored. Default: f16.
-    pub kv: KvType,
+    pub kv: KvTypes,
     /// Loads the layer that predicts further tokens as well, for [`Speculation::Predict`](crate::Speculation).
     pub predicting: bool,
     /// Adapters, in the order of their numbers. Default: none.

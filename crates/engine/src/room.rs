@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::kv;
 use crate::load::{sharing, step_tokens, weights};
 use crate::options::{KvSize, LoadOptions};
-use graph::{Graph, KV_CLASSES, Keep, KvType, Mode, Plan};
+use graph::{Graph, KV_CLASSES, Keep, KvTypes, Mode, Plan};
 use kernels::{KV_CHUNK, KV_PAGE};
 use models::Hparams;
 use topology::Machine;
@@ -81,7 +81,7 @@ impl Room {
 }
 
 /// Tokens from one snapshot of fixed states to the next.
-pub(crate) fn interval(graph: &Graph, kv: KvType) -> usize {
+pub(crate) fn interval(graph: &Graph, kv: KvTypes) -> usize {
     let nodes = || 0..graph.nodes();
     let paged = |(class, keep): (usize, &Keep)| keep.is_paged().then_some(class);
     let classes: Vec<usize> = graph.classes().iter().enumerate().filter_map(paged).collect();

@@ -105,8 +105,11 @@ fn adapters_do_what_merged_weights_do() {
         let a = lora(&model, TensorType::F32, 8, 8.0, 1);
         let b = lora(&model, TensorType::F16, 20, 10.0, 2);
         let both = merged(&model, &[(&a, 0.75), (&b, -1.5)]);
-        let options =
-            |nodes| LoadOptions { nodes: Some(nodes), kv: KvType::F32, ..LoadOptions::default() };
+        let options = |nodes| LoadOptions {
+            nodes: Some(nodes),
+            kv: KvType::F32.into(),
+            ..LoadOptions::default()
+        };
         let want = alone(&mut load(&both, &[], options(1)).unwrap(), &[], &tokens, 512);
         let base = alone(&mut load(&model, &[], options(1)).unwrap(), &[], &tokens, 512);
         assert!(distance(&base, &want) > 100.0 * TOLERANCE, "{name}: adapters that do something");

@@ -19,6 +19,8 @@ const MODELS: &[&str] = &[
     "jina_bert_v3",
     "modern_bert",
     "gemma_embedding",
+    "t5_encoder",
+    "umt5_encoder",
 ];
 
 /// Largest difference relative to the largest element, with keys and values in f32. Transformers itself is within
@@ -26,7 +28,7 @@ const MODELS: &[&str] = &[
 const TOLERANCE: f32 = 5e-5;
 
 fn options() -> LoadOptions {
-    LoadOptions { no_pin: true, kv: KvType::F32, ..LoadOptions::default() }
+    LoadOptions { no_pin: true, kv: KvType::F32.into(), ..LoadOptions::default() }
 }
 
 fn engine(model: &str, options: &LoadOptions) -> Engine {

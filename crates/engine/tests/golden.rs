@@ -3,7 +3,8 @@
 //! Fixtures and their making: `tests/golden/README.md`.
 
 use arclight_engine::{
-    BatchEntry, Engine, Helpers, KvType, LoadOptions, ModelFile, Outputs, Request, SamplerParams,
+    BatchEntry, Engine, Helpers, KvType, KvTypes, LoadOptions, ModelFile, Outputs, Request,
+    SamplerParams,
 };
 use gguf::Gguf;
 use serde_json::Value;
@@ -168,13 +169,22 @@ fn distance(got: &[f32], want: &[f32]) -> f32 {
 fn logits_agree_with_transformers() {
     for model in models() {
         let expected = expected(model);
-        let mut kinds = vec![(KvType::F32, TOLERANCE)];
+        let both = |kv: KvType, tolerance| (KvTypes::from(kv), tolerance);
+        let mut kinds = vec![both(KvType::F32, TOLERANCE)];
         // What fewer bits take off keys and values may choose another expert.
         if !EXPERTS.contains(&model) {
-            kinds.extend([(KvType::F16, TOLERANCE_F16), (KvType::Bf16, TOLERANCE_BF16)]);
+            kinds.extend([both(KvType::F16, TOLERANCE_F16), both(KvType::Bf16, TOLERANCE_BF16)]);
         }
         if model == QUANTISED {
-            kinds.extend([(KvType::Q8_0, TOLERANCE_Q8_0), (KvType::Q4_0, TOLERANCE_Q4_0)]);
+            let apart = |keys, values| KvTypes { keys, values };
+            kinds.extend([
+                both(KvType::Q8_0, TOLERANCE_Q8_0),
+                both(KvType::Q4_0, TOLERANCE_Q4_0),
+                (apart(KvType::Q8_0, KvType::F16), TOLERANCE_Q8_0),
+                (apart(KvType::F16, KvType::Q8_0), TOLERANCE_Q8_0),
+                (apart(KvType::Q8_0, KvType::Q4_0), TOLERANCE_Q4_0),
+                (apart(KvType::F16, KvType::F32), TOLERANCE_F16),
+            ]);
         }
         for (nodes, &(kv, tolerance)) in
             [1, 2].into_iter().flat_map(|n| kinds.iter().map(move |k| (n, k)))
@@ -198,7 +208,7 @@ fn logits_agree_with_transformers() {
                     let len = ids.len();
                     assert!(
                         off < tolerance,
-                        "{model} on {nodes:?} nodes, {kv:?}, {len} tokens: off by {off:e}"
+                        "{model} on {nodes:?} nodes, {kv}, {len} tokens: off by {off:e}"
                     );
                 }
                 engine.free(sequence).unwrap();
@@ -214,7 +224,7 @@ fn greedy_continuations_agree_for_64_tokens() {
         let greedy = &expected["greedy"];
         // As above: all would be another text.
         let kv = if EXPERTS.contains(&model) { KvType::F32 } else { KvType::F16 };
-        let mut engine = load(model, LoadOptions { kv, ..LoadOptions::default() });
+        let mut engine = load(model, LoadOptions { kv: kv.into(), ..LoadOptions::default() });
         let request = Request {
             sampler: SamplerParams::greedy(),
             limit: Some(64),
@@ -247,7 +257,7 @@ fn hidden_states_times_the_head_are_the_logits_of_transformers() {
         for nodes in [1, 2] {
             let options = LoadOptions {
                 nodes: Some(nodes),
-                kv: KvType::F32,
+                kv: KvType::F32.into(),
                 sequences: Some(8),
                 ..Default::default()
             };

@@ -15,6 +15,7 @@ use vision::{Picture, Piece, Tile};
 const MODELS: &[&str] = &[
     "smolvlm",
     "gemma3_images",
+    "qwen2vl_images",
     "qwen25vl_images",
     "qwen3vl_images",
     "mistral3_images",
@@ -28,7 +29,7 @@ const TOLERANCE: f32 = 1e-4;
 fn options() -> LoadOptions {
     LoadOptions {
         no_pin: true,
-        kv: KvType::F32,
+        kv: KvType::F32.into(),
         step_tokens: Some(600),
         step_outputs: Some(600),
         ..LoadOptions::default()

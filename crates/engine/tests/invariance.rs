@@ -2,7 +2,7 @@
 //! and not even on the number of nodes.
 
 use arclight_engine::{
-    BatchEntry, Engine, KvType, LoadOptions, ModelFile, Numa, Outputs, SeqId, Variant,
+    BatchEntry, Engine, KvType, KvTypes, LoadOptions, ModelFile, Numa, Outputs, SeqId, Variant,
 };
 use gguf::TensorType;
 use testkit::{Rng, TinyModel, with_scales};
@@ -10,7 +10,7 @@ use testkit::{Rng, TinyModel, with_scales};
 /// A file, and how its keys and values are kept.
 struct Model {
     bytes: Vec<u8>,
-    kv: KvType,
+    kv: KvTypes,
 }
 
 /// One float type, one plain, two mixed and one unpacked quantised type: they take different ways
@@ -22,10 +22,16 @@ fn models() -> Vec<(String, Model)> {
         TinyModel { second: Some(TensorType::Q5_K), ..TinyModel::qwen3(TensorType::IQ4_XS) };
     let wide = || TinyModel { head_dim: 64, ..TinyModel::qwen3(TensorType::Q4_0) };
     let gemma3 = TinyModel { arch: "gemma3", window: Some(40), ..odd() };
-    let model = |name: &str, kv, of: TinyModel| (name.to_owned(), Model { bytes: of.gguf(), kv });
+    let model = |name: &str, kv: KvType, of: TinyModel| {
+        (name.to_owned(), Model { bytes: of.gguf(), kv: kv.into() })
+    };
+    let apart = |name: &str, keys, values, of: TinyModel| {
+        let model = Model { bytes: of.gguf(), kv: KvTypes { keys, values } };
+        (format!("{name}, keys {keys}, values {values}"), model)
+    };
     let scaled = |name: &str, of: TinyModel| {
         let bytes = with_scales(&of.gguf()).unwrap().beside;
-        (name.to_owned(), Model { bytes, kv: KvType::F16 })
+        (name.to_owned(), Model { bytes, kv: KvType::F16.into() })
     };
     vec![
         model("qwen3 q4_0", KvType::F16, TinyModel::qwen3(TensorType::Q4_0)),
@@ -135,6 +141,11 @@ fn models() -> Vec<(String, Model)> {
         model("qwen2, heads of 100, kv q4_0", KvType::Q4_0, {
             TinyModel { arch: "qwen2", ..small_heads(100) }
         }),
+        apart("odd shapes", KvType::Q8_0, KvType::F16, odd()),
+        apart("qwen3 q4_0", KvType::F16, KvType::Q4_0, wide()),
+        apart("heads of 24", KvType::Bf16, KvType::Q8_0, small_heads(24)),
+        apart("window 40", KvType::Q8_0, KvType::Q4_0, windowed(Some(40))),
+        apart("latents", KvType::Q8_0, KvType::F16, TinyModel::deepseek2(TensorType::Q8_0, 96)),
         // Heads that fill no vector, with norms of their own, and nodes whose keys fill no tile.
         model("qwen3, heads of 8", KvType::F16, small_heads(8)),
         model("qwen3, heads of 24, kv q8_0", KvType::Q8_0, small_heads(24)),
@@ -405,7 +416,7 @@ fn a_window_that_holds_everything_is_full_attention() {
     let tokens = prompt(300, 14);
     for kv in [KvType::F16, KvType::Bf16, KvType::Q8_0, KvType::Q4_0] {
         let run = |window, context| {
-            let model = Model { bytes: windowed(window).gguf(), kv };
+            let model = Model { bytes: windowed(window).gguf(), kv: kv.into() };
             let options = LoadOptions { context: Some(context), ..Default::default() };
             let mut engine = load(&model, options);
             [300, 299].map(|n| alone(&mut engine, &tokens[..n], 512))
@@ -424,7 +435,7 @@ fn a_window_that_holds_everything_is_full_attention() {
 #[test]
 fn what_a_window_has_left_behind_is_computed_again() {
     let tokens = prompt(400, 15);
-    let model = Model { bytes: windowed(Some(40)).gguf(), kv: KvType::F16 };
+    let model = Model { bytes: windowed(Some(40)).gguf(), kv: KvType::F16.into() };
     let mut engine = load(&model, LoadOptions::default());
     let pages = engine.pages().free;
     let want = alone(&mut engine, &tokens[..251], 512);
@@ -447,7 +458,7 @@ fn what_a_window_has_left_behind_is_computed_again() {
 #[test]
 fn keys_behind_a_window_take_no_memory() {
     let kv = |window, context| {
-        let model = Model { bytes: windowed(window).gguf(), kv: KvType::F16 };
+        let model = Model { bytes: windowed(window).gguf(), kv: KvType::F16.into() };
         let options = LoadOptions {
             context: Some(context),
             step_tokens: Some(64),
@@ -475,7 +486,7 @@ fn keys_behind_a_window_take_no_memory() {
 #[test]
 fn the_book_counts_the_keys_that_are_seen() {
     let kv = |window| {
-        let model = Model { bytes: windowed(window).gguf(), kv: KvType::F16 };
+        let model = Model { bytes: windowed(window).gguf(), kv: KvType::F16.into() };
         let mut engine = load(&model, LoadOptions { nodes: Some(1), ..Default::default() });
         let sequence = engine.new_sequence().unwrap();
         feed(&mut engine, sequence, &prompt(300, 16), 512);

@@ -73,7 +73,7 @@ fn main() {
     let plan = Plan { phases, ..Plan::new(groups) };
     let graph = models::build(&gguf, plan.graph_nodes()).expect("a graph").graph;
     let pages = [8, 0, 0, 0];
-    let limits = Limits { kv: KvType::F16, tokens: PROMPT, outputs: 1, pages, ranges: 8 };
+    let limits = Limits { kv: KvType::F16.into(), tokens: PROMPT, outputs: 1, pages, ranges: 8 };
     let kernels = Kernels::detect().expect("kernels");
     let executor = Executor::new(graph, plan, limits, kernels, &machine, &gguf, &mut |_| {});
     let mut side = Side {

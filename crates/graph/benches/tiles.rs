@@ -46,8 +46,13 @@ impl Side {
         let tables: Vec<_> = DEPTHS.iter().map(|&depth| table(depth)).collect();
         let pages = [next as usize, 0, 0, 0];
         // No room for states of ranges: every step takes the fused form.
-        let limits =
-            Limits { kv: KvType::F16, tokens: STEP, outputs: DEPTHS.len(), pages, ranges: 0 };
+        let limits = Limits {
+            kv: KvType::F16.into(),
+            tokens: STEP,
+            outputs: DEPTHS.len(),
+            pages,
+            ranges: 0,
+        };
         let kernels = Kernels::detect().expect("kernels");
         let new = Executor::new(graph, plan, limits, kernels, machine, gguf, &mut |_| {});
         Side { executor: new.expect("an executor"), tables }

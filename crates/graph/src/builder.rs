@@ -204,13 +204,18 @@ impl Graph {
     }
 
     /// Bytes of a page of a class on `node`.
-    pub fn page_bytes(&self, node: usize, kv: crate::KvType, class: usize) -> usize {
-        let layers = self.states.iter().filter(|state| state.class == class);
+    pub fn page_bytes(&self, node: usize, kv: impl Into<crate::KvTypes>, class: usize) -> usize {
+        let (layers, kv) = (self.states.iter().filter(|state| state.class == class), kv.into());
         layers.map(|state| state.page_bytes(node, kv)).sum()
     }
 
     /// Bytes of one token's keys and values on `node`, in the layers of a class.
-    pub fn kv_bytes_per_token(&self, node: usize, kv: crate::KvType, class: usize) -> usize {
+    pub fn kv_bytes_per_token(
+        &self,
+        node: usize,
+        kv: impl Into<crate::KvTypes>,
+        class: usize,
+    ) -> usize {
         if self.classes[class].is_paged() { self.page_bytes(node, kv, class) / KV_PAGE } else { 0 }
     }
 }

@@ -22,7 +22,7 @@ use crate::storage::{Limits, NodeBytes, Scratch, Sizes, Storage};
 use crate::switch::Levels;
 use crate::tally::Tally;
 use crate::weight::WeightSource;
-use kernels::{Kernels, KvType};
+use kernels::{Kernels, KvTypes};
 use memory::{Arena, Block, Pages};
 use std::sync::OnceLock;
 use threads::{Pool, View, Worker};
@@ -650,7 +650,7 @@ pub(crate) fn query_tile(graph: &Graph) -> usize {
 }
 
 /// What the choice depends on when `ranges` (token, KV range) pairs fit.
-pub(crate) fn form_limits(graph: &Graph, plan: &Plan, ranges: usize, kv: KvType) -> FormLimits {
+pub(crate) fn form_limits(graph: &Graph, plan: &Plan, ranges: usize, kv: KvTypes) -> FormLimits {
     let hidden = graph.hidden_width();
     let nodes = 0..graph.nodes;
     let heads = || graph.states.iter().filter_map(State::heads);

@@ -16,7 +16,7 @@ use crate::lower::{Variant, lower};
 use crate::placement::share;
 use crate::plan::{FormLimits, Mode, Plan, StepShape};
 use crate::stages::Spans;
-use crate::state::{Keep, KvType};
+use crate::state::{Keep, KvTypes};
 use crate::weight::MatrixId;
 use kernels::KV_CHUNK;
 use std::ops::Range;
@@ -25,7 +25,7 @@ use std::ops::Range;
 pub struct Forecast<'a> {
     graph: &'a Graph,
     plan: &'a Plan,
-    kv: KvType,
+    kv: KvTypes,
     spans: Spans,
     form: FormLimits,
 }
@@ -61,10 +61,11 @@ impl<'a> Forecast<'a> {
     pub fn new(
         graph: &'a Graph,
         plan: &'a Plan,
-        kv: KvType,
+        kv: impl Into<KvTypes>,
         context: usize,
         sequences: usize,
     ) -> Result<Forecast<'a>, Error> {
+        let kv = kv.into();
         assert_eq!(plan.graph_nodes(), graph.nodes, "the plan must fit the graph");
         let spans = Spans::new(graph, plan)?;
         let team_threads = plan.teams().iter().map(Range::len).max().unwrap_or(1);

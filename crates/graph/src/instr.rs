@@ -620,6 +620,8 @@ fn product_and(f: Activation, gated: bool) -> &'static str {
         (Activation::ClampedSilu, false) => "matmul+clamped_silu",
         (Activation::Sigmoid, false) => "matmul+sigmoid",
         (Activation::GeluErf, false) => "matmul+gelu_erf",
+        (Activation::QuickGelu, false) => "matmul+quick_gelu",
+        (Activation::QuickGelu, true) => "matmul+quick_geglu",
         (Activation::Relu, false) => "matmul+relu",
         (Activation::Clamp(_), false) => "matmul+clamp",
         (Activation::Xielu(_), false) => "matmul+xielu",

@@ -36,6 +36,7 @@ mod plan;
 pub mod profile;
 mod programs;
 mod recurrent;
+mod relative;
 mod router;
 mod schedule;
 mod squares;
@@ -90,7 +91,7 @@ pub use schedule::{
     Grid, MatrixShape, Product, Schedule, Schedules, ShapeError, Slice, largest_slice,
 };
 pub use squares::TensorSquares;
-pub use state::{KV_CLASSES, Keep, KvType, StateShape};
+pub use state::{KV_CLASSES, Keep, KvType, KvTypes, StateShape};
 pub use step::{Outputs, PageCopy, PageId, PageTable, Recalled, Save, SeqInput};
 pub use storage::{Limits, NodeBytes};
 pub use streams::Streams;

@@ -35,7 +35,7 @@ impl<'a> LayerListing<'a> {
             .filter(|s| s.instrs.last().is_some_and(|i| i.layer == Some(layer)))
             .collect();
         let streamed = |stage: &Stage, place: usize| -> u64 {
-            let kv = kernels::KvType::F16; // of no account to weights
+            let kv = kernels::KvType::F16.into(); // of no account to weights
             let desk = Desk { graph, plan, kv, level: 0, place, home: &|_| 0 };
             let lines = stage.instrs.iter().flat_map(|instr| instr.work(&desk));
             let weights = |what| matches!(what, What::Read(Memory::Weights(_), _));

@@ -11,7 +11,7 @@ use crate::streams::Streams;
 use crate::tensor::Bundle;
 use crate::weight::{MatrixId, VectorId};
 pub use kernels::{Activation, RopeStyle, Xielu};
-use kernels::{KvType, TILE_ROWS};
+use kernels::{KvType, KvTypes, TILE_ROWS};
 use std::ops::Range;
 
 /// Rotary position embedding of one kind of layer.
@@ -132,15 +132,20 @@ impl Heads {
         }
     }
 
+    /// How keys and values are stored: latents, which are both, as keys are.
+    pub fn types(&self, kv: KvTypes) -> KvTypes {
+        if self.shared { kv.keys.into() } else { kv }
+    }
+
     /// Elements of a head as attention and the cache have it: what it lacks to a multiple of the
-    /// type's is zeros.
-    pub fn stored(&self, kv: KvType) -> usize {
-        self.dim.next_multiple_of(kv.head_multiple())
+    /// types' is zeros.
+    pub fn stored(&self, kv: KvTypes) -> usize {
+        self.dim.next_multiple_of(self.types(kv).head_multiple())
     }
 
     /// The same of the type that wants most.
     pub fn widest(&self) -> usize {
-        self.stored(KvType::Q8_0)
+        self.stored(KvType::Q8_0.into())
     }
 }
 
@@ -244,6 +249,9 @@ pub struct Attention {
     pub soft_cap: Option<f32>,
     /// What scores lose for each key between it and the token's own, by query head of all nodes (ALiBi); empty: nothing.
     pub slopes: Vec<f32>,
+    /// What is added to scores by the distance of their key, `[heads, distances]`
+    /// ([`Builder::biases`](crate::Builder::biases)).
+    pub biases: Option<VectorId>,
     /// Which keys a token sees: all, or those of a sliding window or a chunk, the last of which is its own.
     pub keep: Keep,
     /// The layer whose keys and values it attends, if not its own.

@@ -19,7 +19,7 @@ use crate::plan::Plan;
 use crate::stages::Spans;
 use crate::step::PageId;
 use crate::storage::Limits;
-pub use kernels::KvType;
+pub use kernels::{KvType, KvTypes};
 use memory::{Arena, ArenaOptions, Block};
 use std::ops::Range;
 
@@ -139,23 +139,56 @@ impl State {
         }
     }
 
-    /// Pieces of a page on a node, and the bytes of each; keys and values of a head are two, a latent is one.
-    fn pieces(&self, node: usize, kv: KvType) -> (usize, usize) {
+    /// Pieces of a page on a node; keys and values of a head are two, a latent is one.
+    fn pieces(&self, node: usize, kv: KvTypes) -> Pieces {
         match &self.shape {
             StateShape::Heads(heads) => {
-                let halves = heads.halves() * heads.stored_len(node);
-                (halves, kv.page_bytes(heads.stored(kv)))
+                let (kv, dim) = (heads.types(kv), heads.stored(kv));
+                Pieces {
+                    count: heads.halves() * heads.stored_len(node),
+                    bytes: [kv.keys, kv.values].map(|kv| kv.page_bytes(dim)),
+                }
             }
-            StateShape::Floats { pieces, len } => {
-                (pieces[node], (len * size_of::<f32>()).next_multiple_of(ALIGN))
-            }
+            StateShape::Floats { pieces, len } => Pieces {
+                count: pieces[node],
+                bytes: [(len * size_of::<f32>()).next_multiple_of(ALIGN); 2],
+            },
         }
     }
 
     /// Bytes of a page on a node.
-    pub(crate) fn page_bytes(&self, node: usize, kv: KvType) -> usize {
-        let (pieces, bytes) = self.pieces(node, kv);
-        pieces * bytes
+    pub(crate) fn page_bytes(&self, node: usize, kv: KvTypes) -> usize {
+        let pieces = self.pieces(node, kv);
+        pieces.before(pieces.count)
+    }
+}
+
+/// The pieces that a state has in a page.
+#[derive(Copy, Clone, Debug)]
+struct Pieces {
+    count: usize,
+    /// Of those with even numbers (keys), and of those with odd ones (values).
+    bytes: [usize; 2],
+}
+
+impl Pieces {
+    /// Bytes of a piece.
+    fn bytes(&self, piece: usize) -> usize {
+        self.bytes[piece % 2]
+    }
+
+    /// Bytes of those before a piece.
+    fn before(&self, piece: usize) -> usize {
+        let [even, odd] = self.bytes;
+        piece / 2 * (even + odd) + piece % 2 * even
+    }
+
+    /// Bytes of the shortest.
+    fn shortest(&self) -> usize {
+        match self.count {
+            0 | 1 => self.bytes[0],
+            _ => self.bytes[0].min(self.bytes[1]),
+        }
     }
 }
 
@@ -165,10 +198,9 @@ pub(crate) struct StateLayout {
     block: Block,
     stride: usize, // bytes of a page
     offset: usize, // of the state in a page
-    piece: usize,  // bytes: one KV head's keys (or values) in a page, or all
-    pieces: usize,
+    pieces: Pieces,
     group: Group,
-    kv: KvType,
+    kv: KvTypes,
 }
 
 /// How many pages lie interleaved, as a power of two.
@@ -197,29 +229,29 @@ impl Group {
 
 impl StateLayout {
     /// How it stores keys and values.
-    pub(crate) fn kv(&self) -> KvType {
+    pub(crate) fn kv(&self) -> KvTypes {
         self.kv
     }
 
     /// Pieces of a page.
     pub(crate) fn pieces(&self) -> usize {
-        self.pieces
+        self.pieces.count
     }
 
     /// Pieces of a page that lie one after the other: of a state of fixed size, whose pages do not
     /// interleave.
     pub(crate) fn run(&self, page: PageId, pieces: Range<usize>) -> Block {
-        assert!(self.group.shift == 0 && pieces.end <= self.pieces, "pieces {pieces:?}");
-        let before = self.offset + pieces.start * self.piece;
-        let len = pieces.len() * self.piece;
-        self.block.sub(self.group.place(page.0 as usize, self.stride, before, self.piece), len)
+        assert!(self.group.shift == 0 && pieces.end <= self.pieces.count, "pieces {pieces:?}");
+        let [start, end] = [pieces.start, pieces.end].map(|piece| self.pieces.before(piece));
+        let at = self.group.place(page.0 as usize, self.stride, self.offset + start, end - start);
+        self.block.sub(at, end - start)
     }
 
     /// A piece of a page: of heads, keys and values take turns.
     pub(crate) fn piece(&self, page: PageId, piece: usize) -> Block {
-        let before = self.offset + piece * self.piece;
-        let at = self.group.place(page.0 as usize, self.stride, before, self.piece);
-        self.block.sub(at, self.piece)
+        let (before, len) = (self.offset + self.pieces.before(piece), self.pieces.bytes(piece));
+        let at = self.group.place(page.0 as usize, self.stride, before, len);
+        self.block.sub(at, len)
     }
 }
 
@@ -240,7 +272,7 @@ pub(crate) fn allocate(
     for (_, state) in graph.states.iter().enumerate().filter(|(at, _)| holds(*at)) {
         strides[state.class] += state.page_bytes(node, kv);
         if state.keep.is_paged() {
-            shortest[state.class] = shortest[state.class].min(state.pieces(node, kv).1);
+            shortest[state.class] = shortest[state.class].min(state.pieces(node, kv).shortest());
         }
     }
     let groups = shortest.map(Group::of);
@@ -257,11 +289,12 @@ pub(crate) fn allocate(
     let mut offsets = [0; KV_CLASSES];
     let layout = |(at, state): (usize, &State)| {
         let class = state.class;
-        let ((pieces, piece), group) = (state.pieces(node, kv), groups[class]);
+        let (pieces, group) = (state.pieces(node, kv), groups[class]);
         let (block, stride, offset) = (blocks[class], strides[class], offsets[class]);
-        let layout = StateLayout { block, stride, offset, piece, pieces, group, kv };
+        let kv = state.heads().map_or(kv, |heads| heads.types(kv));
+        let layout = StateLayout { block, stride, offset, pieces, group, kv };
         holds(at).then(|| {
-            offsets[class] += pieces * piece;
+            offsets[class] += pieces.before(pieces.count);
             layout
         })
     };
@@ -296,6 +329,16 @@ mod tests {
             let ends = (all[0].start, all.last().unwrap().end);
             assert_eq!(ends, (0, 3 * group.pages() * stride));
         }
+    }
+
+    #[test]
+    fn keys_and_values_may_be_of_different_lengths() {
+        let pieces = Pieces { count: 4, bytes: [24, 8] };
+        let ends: Vec<_> = (0..4).map(|p| (pieces.before(p), pieces.bytes(p))).collect();
+        assert_eq!(ends, [(0, 24), (24, 8), (32, 24), (56, 8)]);
+        assert_eq!((pieces.before(4), pieces.shortest()), (64, 8));
+        let latent = Pieces { count: 1, bytes: [24, 8] };
+        assert_eq!((latent.before(1), latent.shortest()), (24, 24));
     }
 
     #[test]

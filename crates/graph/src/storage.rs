@@ -9,14 +9,14 @@ use crate::builder::Graph;
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::stages::Spans;
-use crate::state::{self, KV_CLASSES, KvType, StateLayout};
+use crate::state::{self, KV_CLASSES, KvTypes, StateLayout};
 use memory::{Arena, ArenaOptions, Block, HugePages, Policy};
 
 /// The largest step that an executor is sized for, and how it keeps keys and values.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// How keys and values are stored.
-    pub kv: KvType,
+    pub kv: KvTypes,
     /// Tokens in a step.
     pub tokens: usize,
     /// Rows of logits in a step.

@@ -471,4 +471,7 @@ pub struct Vector {
     pub turns: Option<Turns>,
     /// Where it begins in its tensor, and how long that is; `None`: it is all of it.
     pub within: Option<(usize, usize)>,
+    /// Buckets of distances that the file has of each head, if it is a number for each distance
+    /// ([`Builder::biases`](crate::Builder::biases)).
+    pub buckets: Option<usize>,
 }

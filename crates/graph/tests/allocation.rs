@@ -45,7 +45,7 @@ fn steps_of(model: &TinyModel) {
     let gguf = Gguf::parse(&bytes).unwrap();
     let graph = models::build(&gguf, 2).unwrap().graph;
     let limits =
-        Limits { kv: KvType::F16, tokens: 64, outputs: 2, pages: [32, 0, 0, 0], ranges: 8 };
+        Limits { kv: KvType::F16.into(), tokens: 64, outputs: 2, pages: [32, 0, 0, 0], ranges: 8 };
     let mut executor = run::executor(&gguf, graph, run::plan(2), limits);
 
     // Each number of tokens has its own way to multiply, some with the columns cut.

@@ -72,7 +72,7 @@ fn executor(gguf: &Gguf<'_>, plan: &Plan) -> Executor {
     let graph = graph(gguf, plan);
     let mut pages = [0; 4];
     pages[..graph.windows().len()].fill(PAGES);
-    let (kv, ranges) = (KvType::F16, graph.attention_states(CONTEXT, 1));
+    let (kv, ranges) = (KvType::F16.into(), graph.attention_states(CONTEXT, 1));
     let limits = Limits { kv, tokens: 512, outputs: 1, pages, ranges };
     run::executor(gguf, graph, plan.clone(), limits)
 }

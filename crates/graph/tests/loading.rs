@@ -96,7 +96,7 @@ fn load(
         if plan.graph_nodes() == 1 { Shares::from(1) } else { Shares::new(groups.clone()) };
     let graph = models::build(gguf, shares).unwrap().graph;
     let pages = [4, 4, 0, 0];
-    let limits = Limits { kv: KvType::F16, tokens: 32, outputs: 1, pages, ranges: 0 };
+    let limits = Limits { kv: KvType::F16.into(), tokens: 32, outputs: 1, pages, ranges: 0 };
     let (kernels, machine) = (Kernels::detect().unwrap(), Machine::read().unwrap());
     let mut progress = |p: arclight_graph::PackProgress| told.push((p.done, p.total));
     Executor::new(graph, plan, limits, kernels, &machine, source, &mut progress)

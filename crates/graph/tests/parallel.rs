@@ -49,6 +49,7 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
             latent_norm: None,
             norm_last: false,
             slopes: Vec::new(),
+            biases: None,
             norm_centres: false,
             sinks: None,
             temperature: None,
@@ -127,7 +128,7 @@ fn a_block_may_read_what_another_reads() {
     for nodes in [1, 2] {
         let graph = build(&gguf, nodes);
         let limits = Limits {
-            kv: KvType::F32,
+            kv: KvType::F32.into(),
             tokens: TOKENS,
             outputs: TOKENS,
             pages: [2, 0, 0, 0],

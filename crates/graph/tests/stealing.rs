@@ -47,7 +47,8 @@ fn stolen_tiles_give_the_same_bits() {
             let graph = models::build(&gguf, plan.graph_nodes()).unwrap().graph;
             // No room for states of ranges: attention is fused.
             let pages = [48, 0, 0, 0];
-            let limits = Limits { kv: KvType::F16, tokens: 320, outputs: 3, pages, ranges: 0 };
+            let limits =
+                Limits { kv: KvType::F16.into(), tokens: 320, outputs: 3, pages, ranges: 0 };
             let mut executor = run::executor(&gguf, graph, plan, limits);
             let tables: Vec<[PageTable; 1]> = (0..3)
                 .map(|s| {

@@ -56,6 +56,7 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
             latent_norm: None,
             norm_last: false,
             slopes: Vec::new(),
+            biases: None,
             norm_centres: false,
             sinks: None,
             temperature: None,
@@ -148,7 +149,7 @@ fn windows_and_soft_caps_are_those_of_the_book() {
         // What a window and a step span lies in a page more.
         let pages = |keep: Keep| keep.window().unwrap_or(400) + STEP + 2 * KV_PAGE;
         let mut limits = Limits {
-            kv: KvType::F32,
+            kv: KvType::F32.into(),
             tokens: STEP,
             outputs: STEP,
             pages: [0; KV_CLASSES],

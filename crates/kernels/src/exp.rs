@@ -141,6 +141,8 @@ pub enum Activation {
     Gelu,
     /// GELU itself: `x / 2 * (1 + erf(x / sqrt(2)))`.
     GeluErf,
+    /// GELU in its approximation by a sigmoid: `x / (1 + e^-1.702x)` (CLIP).
+    QuickGelu,
     /// `max(x, 0)`.
     Relu,
     /// `max(x, 0)²` (So et al., 2021).
@@ -193,6 +195,10 @@ struct Gelu;
 #[derive(Clone, Copy)]
 struct GeluErf;
 
+/// `x / (1 + e^-1.702x)` (Hendrycks and Gimpel, 2016, section 2).
+#[derive(Clone, Copy)]
+struct QuickGelu;
+
 /// `max(x, 0)`.
 #[derive(Clone, Copy)]
 struct Relu;
@@ -229,6 +235,13 @@ impl Function for SquaredRelu {
     fn of<S: Simd>(self, s: S, x: S::F) -> S::F {
         let x = s.max(s.splat(0.0), x);
         s.mul(x, x)
+    }
+}
+
+impl Function for QuickGelu {
+    #[inline(always)]
+    fn of<S: Simd>(self, s: S, x: S::F) -> S::F {
+        logistic(s, x, s.mul(x, s.splat(ClampedSilu::STEEPNESS)))
     }
 }
 
@@ -341,6 +354,7 @@ macro_rules! by_function {
             Activation::Silu => $call($s, Silu, $($arg),*),
             Activation::Gelu => $call($s, Gelu, $($arg),*),
             Activation::GeluErf => $call($s, GeluErf, $($arg),*),
+            Activation::QuickGelu => $call($s, QuickGelu, $($arg),*),
             Activation::Relu => $call($s, Relu, $($arg),*),
             Activation::SquaredRelu => $call($s, SquaredRelu, $($arg),*),
             Activation::ClampedSilu => $call($s, ClampedSilu, $($arg),*),

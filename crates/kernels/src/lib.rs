@@ -43,8 +43,8 @@ pub use acts::{ActKind, Acts, act_kind, most_row_bytes, q8_row_bytes};
 #[doc(hidden)]
 pub use arch::amx::amx_product;
 pub use attention::{
-    AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, KvType, Slope, attn_scratch_len,
-    attn_state_len, attn_turned_len,
+    AttnTile, Biases, ByDistance, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, KvQueries, KvType,
+    KvTypes, Slope, attn_scratch_len, attn_state_len, attn_turned_len, bias_table_len,
 };
 pub use bf16_trial::{Bf16Trial, bf16_trial};
 pub use elementwise::RopeStyle;

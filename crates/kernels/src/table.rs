@@ -44,6 +44,14 @@ macro_rules! for_each_integer_kernel {
                 attention::attend_latents;
             attend_latents_q4_0(tile: &Tile<'_, Blocks<attention::Q4_0>>, turned: &mut [u8], scratch: &mut [f32], out: &mut [f32]) =
                 attention::attend_latents;
+            weigh_chunk_q8_0(tile: &Tile<'_, Blocks<attention::Q8_0>>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::weigh_chunk;
+            sum_chunk_q8_0(tile: &Tile<'_, Blocks<attention::Q8_0>>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::sum_chunk;
+            weigh_chunk_q4_0(tile: &Tile<'_, Blocks<attention::Q4_0>>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::weigh_chunk;
+            sum_chunk_q4_0(tile: &Tile<'_, Blocks<attention::Q4_0>>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::sum_chunk;
             peak_int(product: Product, iters: u64) -> u64 = peak::int;
         }
     };
@@ -96,6 +104,18 @@ macro_rules! for_each_kernel {
                 attention::attend_latents;
             attend_latents_f32(tile: &Tile<'_, attention::F32>, turned: &mut [f32], scratch: &mut [f32], out: &mut [f32]) =
                 attention::attend_latents;
+            weigh_chunk_f16(tile: &Tile<'_, attention::F16>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::weigh_chunk;
+            sum_chunk_f16(tile: &Tile<'_, attention::F16>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::sum_chunk;
+            weigh_chunk_bf16(tile: &Tile<'_, attention::Bf16>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::weigh_chunk;
+            sum_chunk_bf16(tile: &Tile<'_, attention::Bf16>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::sum_chunk;
+            weigh_chunk_f32(tile: &Tile<'_, attention::F32>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::weigh_chunk;
+            sum_chunk_f32(tile: &Tile<'_, attention::F32>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::sum_chunk;
             attn_merge(acc: &mut [f32], part: &[f32], head_dim: usize) = attention::merge;
             attn_fold(parts: Rows<'_, f32>, head_dim: usize, sink: f32, out: &mut [f32]) =
                 attention::fold;

@@ -5,8 +5,8 @@ mod cells;
 mod common;
 
 use arclight_kernels::{
-    AttnTile, Isa, KV_CHUNK, KV_PAGE, Kernels, KvPageMut, Rows, Slope, attn_scratch_len,
-    attn_state_len, attn_turned_len, q8_row_bytes,
+    AttnTile, Biases, ByDistance, Isa, KV_CHUNK, KV_PAGE, Kernels, KvPageMut, Rows, Slope,
+    attn_scratch_len, attn_state_len, attn_turned_len, bias_table_len, q8_row_bytes,
 };
 use cells::{Bf16, Cell, F16, F32, Q4_0, Q8_0};
 use common::{Aligned, Rng, same_bits};
@@ -57,7 +57,7 @@ impl<E: Cell> Cache<E> {
         q: &[f32],
         (starts, limits): (&[u32], &[u32]),
         pages: Range<usize>,
-        (soft_cap, slopes): (f32, &[Slope]),
+        (soft_cap, added): (f32, ByDistance<'_>),
     ) -> Vec<f32> {
         let k: Vec<&[E::Unit]> = self.k[pages.clone()].iter().map(Vec::as_slice).collect();
         let v: Vec<&[E::Unit]> = self.v[pages].iter().map(Vec::as_slice).collect();
@@ -68,8 +68,18 @@ impl<E: Cell> Cache<E> {
         let whole = q.len() / 32 * 32;
         let mut quants = Aligned::new(q8_row_bytes(whole));
         kernels.quantize_q8(&q[..whole], quants.bytes_mut());
-        let pages = E::pages(q, quants.bytes(), &k, &v);
-        let tile = AttnTile { rows, head_dim, starts, limits, soft_cap, slopes, pages, next: &[] };
+        let tile = AttnTile {
+            rows,
+            head_dim,
+            starts,
+            limits,
+            soft_cap,
+            added,
+            queries: E::queries(q, quants.bytes()),
+            keys: E::pages(&k),
+            values: E::pages(&v),
+            next: &[],
+        };
         kernels.attend_chunk(&tile, &mut scratch, &mut out);
         out
     }
@@ -77,7 +87,7 @@ impl<E: Cell> Cache<E> {
     /// The states of all rows over the first chunk.
     fn chunk(&self, kernels: &Kernels, q: &[f32], starts: &[u32], limits: &[u32]) -> Vec<f32> {
         let pages = self.k.len().min(KV_CHUNK / KV_PAGE);
-        self.tile(kernels, q, (starts, limits), 0..pages, (NO_CAP, &[]))
+        self.tile(kernels, q, (starts, limits), 0..pages, (NO_CAP, ByDistance::Nothing))
     }
 
     /// The attention of one row over the keys `keys`: joined step by step, which must be the same as
@@ -91,7 +101,7 @@ impl<E: Cell> Cache<E> {
             let over = |pages: Range<usize>| {
                 let from = |key: usize| [(key - pages.start * KV_PAGE) as u32];
                 let seen = (&from(seen.start)[..], &from(seen.end)[..]);
-                self.tile(kernels, q, seen, pages.clone(), (soft_cap, &[]))
+                self.tile(kernels, q, seen, pages.clone(), (soft_cap, ByDistance::Nothing))
             };
             let part = over(seen.start / KV_PAGE..seen.end.div_ceil(KV_PAGE));
             let all = over(start / KV_PAGE..self.k.len().min(end / KV_PAGE));
@@ -236,19 +246,58 @@ fn windows_match<E: Cell>(head_dims: &[usize]) {
     }
 }
 
-/// What is lost by storing keys and values in few bits, against the attention of the numbers
-/// themselves, also where one key has half of the weight and its value is nothing: what the others
-/// give must not be lost beside it.
-#[test]
-fn lines_are_added_to_scores() {
-    lines_match::<F16>();
-    lines_match::<Bf16>();
-    lines_match::<F32>();
-    lines_match::<Q8_0>();
-    lines_match::<Q4_0>();
+/// What is added to the scores of a row, by the number of the key.
+enum Added {
+    Line(Slope),
+    /// A table, for distances up to [`REACH`].
+    Table(Vec<f32>, i64),
 }
 
-fn lines_match<E: Cell>() {
+const REACH: i64 = 20;
+
+impl Added {
+    fn to(&self, key: usize) -> f64 {
+        match self {
+            Added::Line(line) => -f64::from(line.slope) * (key as f64 - f64::from(line.own)).abs(),
+            Added::Table(table, own) => {
+                let far = (key as i64 - own).clamp(-REACH, REACH);
+                f64::from(table[(table.len() as i64 / 2 + far) as usize])
+            }
+        }
+    }
+}
+
+#[test]
+fn lines_are_added_to_scores() {
+    let line = |r: usize, own: i64, _: &mut Rng| {
+        Added::Line(Slope { slope: 2f32.powi(-(r as i32 % 5)), own: own as f32 })
+    };
+    added_match::<F16>(line);
+    added_match::<Bf16>(line);
+    added_match::<F32>(line);
+    added_match::<Q8_0>(line);
+    added_match::<Q4_0>(line);
+}
+
+#[test]
+fn numbers_of_tables_are_added_to_scores() {
+    let table = |r: usize, own: i64, rng: &mut Rng| {
+        let len = bias_table_len(REACH as usize);
+        let numbers: Vec<f32> = rng.vec(len).iter().map(|x| 4.0 * x).collect();
+        let of = |at: usize| {
+            let far = at as i64 - len as i64 / 2;
+            numbers[(len as i64 / 2 + far.clamp(-REACH, REACH)) as usize]
+        };
+        // Rows may lie anywhere, also far before and behind what they see.
+        let own = own + [0, -40, 70, -500, 900][r % 5];
+        Added::Table((0..len).map(of).collect(), own)
+    };
+    added_match::<F16>(table);
+    added_match::<F32>(table);
+    added_match::<Q8_0>(table);
+}
+
+fn added_match<E: Cell>(added: impl Fn(usize, i64, &mut Rng) -> Added) {
     const DIM: usize = 64;
     let mut rng = Rng(12);
     let (keys, values) = (random(&mut rng, 200, DIM), random(&mut rng, 200, DIM));
@@ -257,17 +306,27 @@ fn lines_match<E: Cell>() {
         // Rows see keys from different ones on, and one of them keys of the middle only.
         let starts: Vec<u32> = (0..rows as u32).map(|r| 33 + r * 7 % 40).collect();
         let limits: Vec<u32> = (0..rows as u32).map(|r| 200 - r * 11).collect();
-        let line =
-            |r: usize| Slope { slope: 2f32.powi(-(r as i32 % 5)), own: limits[r] as f32 - 1.0 };
-        let slopes: Vec<Slope> = (0..rows).map(line).collect();
+        let added: Vec<Added> =
+            (0..rows).map(|r| added(r, i64::from(limits[r]) - 1, &mut rng)).collect();
         let run = |kernels: &Kernels, pages: Range<usize>| {
             let cache = Cache::<E>::new(kernels, keys.clone(), values.clone());
             // Without the first pages, all numbers are as many less.
             let less = (pages.start * KV_PAGE) as u32;
             let from = |of: &[u32]| of.iter().map(|key| key - less).collect::<Vec<_>>();
-            let slopes: Vec<Slope> =
-                slopes.iter().map(|s| Slope { own: s.own - less as f32, ..*s }).collect();
-            cache.tile(kernels, &q, (&from(&starts), &from(&limits)), pages, (NO_CAP, &slopes))
+            let (mut lines, mut tables) = (Vec::new(), Vec::new());
+            for of in &added {
+                match of {
+                    Added::Line(line) => lines.push(Slope { own: line.own - less as f32, ..*line }),
+                    Added::Table(table, own) => {
+                        tables.push(Biases { table, own: own - i64::from(less) });
+                    }
+                }
+            }
+            let of_rows = match lines.is_empty() {
+                false => ByDistance::Lines(&lines),
+                true => ByDistance::Tables(&tables),
+            };
+            cache.tile(kernels, &q, (&from(&starts), &from(&limits)), pages, (NO_CAP, of_rows))
         };
         let got = run(scalar(), 0..7);
         for kernels in Kernels::available() {
@@ -280,7 +339,7 @@ fn lines_match<E: Cell>() {
             let query = E::query(&q[r * DIM..][..DIM]);
             let score = |key: usize| {
                 let s = query.iter().zip(E::stored(&keys[key])).map(|(q, k)| q * k).sum::<f64>();
-                s + f64::from(slopes[r].slope) * (key as f64 - f64::from(slopes[r].own))
+                s + added[r].to(key)
             };
             let scores: Vec<f64> = seen.clone().map(score).collect();
             let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -297,6 +356,9 @@ fn lines_match<E: Cell>() {
     }
 }
 
+/// What is lost by storing keys and values in few bits, against the attention of the numbers
+/// themselves, also where one key has half of the weight and its value is nothing: what the others
+/// give must not be lost beside it.
 #[test]
 fn few_bits_lose_little() {
     // A quant of 8 bits is off by 1/254 of its block's greatest magnitude at most, with a deviation of
@@ -416,7 +478,6 @@ fn latents_match<E: Cell>() {
             let k: Vec<&[E::Unit]> = cache.k.iter().map(Vec::as_slice).collect();
             let mut quants = Aligned::new(q8_row_bytes(q.len()));
             kernels.quantize_q8(&q, quants.bytes_mut());
-            let pages = E::pages(&q, quants.bytes(), &k, &[]);
             let (starts, limits, soft_cap) = (&starts[..], &limits[..], NO_CAP);
             let tile = AttnTile {
                 rows,
@@ -424,8 +485,10 @@ fn latents_match<E: Cell>() {
                 starts,
                 limits,
                 soft_cap,
-                slopes: &[],
-                pages,
+                added: ByDistance::Nothing,
+                queries: E::queries(&q, quants.bytes()),
+                keys: E::pages(&k),
+                values: E::pages(&[]),
                 next: &[],
             };
             let mut scratch = vec![f32::NAN; attn_scratch_len(rows)];
@@ -589,7 +652,6 @@ fn missing_pages_are_refused() {
 fn missing_values_are_refused() {
     let cache = Cache::<F16>::new(scalar(), vec![vec![0.0; 16]], vec![vec![0.0; 16]]);
     let (k, q) = ([&cache.k[0][..]], [0.0; 16]);
-    let pages = F16::pages(&q, &[], &k, &[]);
     let (starts, limits) = (&[0][..], &[1][..]);
     let tile = AttnTile {
         rows: 1,
@@ -597,8 +659,10 @@ fn missing_values_are_refused() {
         starts,
         limits,
         soft_cap: NO_CAP,
-        slopes: &[],
-        pages,
+        added: ByDistance::Nothing,
+        queries: F16::queries(&q, &[]),
+        keys: F16::pages(&k),
+        values: F16::pages(&[]),
         next: &[],
     };
     scalar().attend_chunk(&tile, &mut [0.0; KV_CHUNK], &mut [0.0; attn_state_len(16)]);

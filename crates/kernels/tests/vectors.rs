@@ -581,6 +581,27 @@ fn gelu_by_the_error_function_matches_f64() {
 }
 
 #[test]
+fn gelu_by_a_sigmoid_matches_f64() {
+    let mut rng = Rng(9);
+    for len in LENGTHS {
+        let mut x: Vec<f32> = rng.vec(len).iter().map(|v| v * 12.0).collect();
+        x.extend([0.0, 60.0, -60.0, 1e-3, -1e-3]);
+        let y = everywhere("gelu by a sigmoid", |k| {
+            let mut y = x.clone();
+            k.activate(Activation::QuickGelu, &mut y);
+            y
+        });
+        for (&x, &y) in x.iter().zip(&y) {
+            let x = f64::from(x);
+            let exact = x / (1.0 + (-1.702 * x).exp());
+            // The argument of e^x is off by half a unit of 20 at most, and e^x by two units; then a sum and a quotient.
+            let bound = exact.abs() * 24.0 * 2f64.powi(-24) + x.abs() * 1e-9;
+            assert!((f64::from(y) - exact).abs() <= bound, "{x}: {y}, not {exact}");
+        }
+    }
+}
+
+#[test]
 fn relu_clamp_and_xielu_match_f64() {
     let mut rng = Rng(10);
     let of = Xielu { alpha_p: 0.9, alpha_n: 0.7, beta: 0.5, eps: -1e-6 };

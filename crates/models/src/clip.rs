@@ -2,8 +2,8 @@
 //! width of a language model.
 //!
 //! A patch is a row of its pixels, and of the embedding of its position where there are such (SigLIP, arXiv:2303.15343).
-//! Patches that become one output stand behind each other. Qwen2.5-VL (arXiv:2502.13923) has windows, and like Pixtral
-//! (arXiv:2410.07073) RoPE whose pairs follow a patch's row or its column.
+//! Patches that become one output stand behind each other. Qwen2-VL (arXiv:2409.12191) and Pixtral (arXiv:2410.07073)
+//! have RoPE whose pairs follow a patch's row or its column, Qwen2.5-VL (arXiv:2502.13923) windows besides.
 
 use crate::page::*;
 use crate::vision::{Vision, VisionFamily};
@@ -46,7 +46,7 @@ fn rope(b: &mut Builder<'_>, v: &Vision) -> Option<RopeId> {
     let axes = (0..pairs).map(|pair| if pair < pairs / 2 { 1 } else { 2 }).collect();
     let power = |of: usize| theta.powf(-(of as f64) / pairs as f64) as f32;
     let (style, inv_freq): (_, Vec<f32>) = match v.family {
-        VisionFamily::Qwen25 | VisionFamily::Qwen3 => {
+        VisionFamily::Qwen2 | VisionFamily::Qwen25 | VisionFamily::Qwen3 => {
             (RopeStyle::Neox, (0..pairs).map(|pair| power(2 * (pair % (pairs / 2)))).collect())
         }
         // Rows have the even frequencies and columns the odd ones.
@@ -157,6 +157,7 @@ impl Encoder {
             temperature: None,
             soft_cap: None,
             slopes: Vec::new(),
+            biases: None,
             keep: if sees_all { Keep::Text { near: None } } else { Keep::Runs },
             cache: layer,
         };
@@ -171,13 +172,19 @@ impl Encoder {
         let [gate, mut up, mut down] = ["ffn_gate", "ffn_up", "ffn_down"].map(name);
         let weight = |tensor: &str| format!("{tensor}.weight");
         // Files of before May 2025 call each by the other's name.
-        if v.ffn != v.hidden && b.tensor_rows(&weight(&up)) == Some(v.hidden) {
+        let rows = [&up, &down].map(|tensor| b.tensor_rows(&weight(tensor)));
+        if v.ffn != v.hidden && rows[0] == Some(v.hidden) && rows[1] != Some(v.hidden) {
             (up, down) = (down, up);
         }
+        let ffn = match v.family {
+            // Files state another width.
+            VisionFamily::Qwen2 => b.tensor_rows(&weight(&up)).unwrap_or(v.ffn),
+            _ => v.ffn,
+        };
         let (matrix, out) = match b.has(&weight(&gate)) {
             true => {
                 let pair = [&*weight(&gate), &weight(&up)];
-                let pair = b.feed_forward(pair, &weight(&down), v.hidden, v.ffn)?;
+                let pair = b.feed_forward(pair, &weight(&down), v.hidden, ffn)?;
                 let biases = [&gate, &up].map(|tensor| format!("{tensor}.bias"));
                 if b.has(&biases[0]) {
                     b.bias(pair.0, &biases.each_ref().map(String::as_str))?;
@@ -185,7 +192,7 @@ impl Encoder {
                 pair
             }
             false => {
-                let pair = b.feed_forward([&*weight(&up)], &weight(&down), v.hidden, v.ffn)?;
+                let pair = b.feed_forward([&*weight(&up)], &weight(&down), v.hidden, ffn)?;
                 self.own_bias(b, pair.0, &up)?;
                 pair
             }
@@ -194,6 +201,7 @@ impl Encoder {
         let y = b.norm(x, norm);
         let y = match (b.has(&weight(&gate)), v.family) {
             (true, _) => b.gated(y, matrix, Activation::Silu),
+            (false, VisionFamily::Qwen2) => b.activated(y, matrix, Activation::QuickGelu),
             (false, _) => b.activated(y, matrix, Activation::Gelu),
         }; // [tokens, ffn]
         let y = b.linear(y, out); // [tokens, hidden], partial
@@ -265,7 +273,7 @@ impl Encoder {
                     b.turned("projection", "mm.input_projection.weight", (v.output, v.hidden))?;
                 b.linear_everywhere(y, matrix)
             }
-            VisionFamily::Qwen25 | VisionFamily::Qwen3 => {
+            VisionFamily::Qwen2 | VisionFamily::Qwen25 | VisionFamily::Qwen3 => {
                 let y = b.merge(x, square, Merging::Beside);
                 self.two(b, ["mm.0", "mm.2"], (wide, wide), y)?
             }

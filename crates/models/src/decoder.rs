@@ -388,6 +388,7 @@ impl Style {
             temperature: self.temperature,
             soft_cap: self.soft_cap,
             slopes: self.alibi.map_or_else(Vec::new, |most| slopes(self.heads.0, most)),
+            biases: None,
             keep: self.keep(),
             cache: layer,
         }

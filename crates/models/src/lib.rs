@@ -87,6 +87,7 @@ mod smallthinker;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
+mod t5encoder;
 mod vision;
 
 /// What pages are written with.
@@ -198,7 +199,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     page("chatglm", "ChatGLM 3, GLM-4 (2024)", chatglm::build),
     page("minicpm3", "MiniCPM3", minicpm3::build),
     page("plamo", "PLaMo", plamo::build),
-    page("qwen2vl", "Qwen2-VL (text), Qwen2.5-VL", qwen2vl::build),
+    page("qwen2vl", "Qwen2-VL, Qwen2.5-VL", qwen2vl::build),
     page("qwen3vl", "Qwen3-VL", qwen3vl::build),
     page("bitnet", "BitNet b1.58", bitnet::build),
     page("bitnet-b1.58", "BitNet b1.58 2B4T", bitnet::build),
@@ -210,6 +211,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     page("jina-bert-v3", "Jina Embeddings 3", bert::build),
     page("modern-bert", "ModernBERT, Granite Embedding R2, GTE ModernBERT", modern_bert::build),
     page("gemma-embedding", "EmbeddingGemma", gemma_embedding::build),
+    page("t5encoder", "encoders of T5: sentence-T5, GTR", t5encoder::build),
     page("gpt-oss", "gpt-oss 20B and 120B", gpt_oss::build),
 ];
 

@@ -37,11 +37,12 @@ impl Outline<'_> {
     }
 }
 
-/// Whether a tensor of several rows is none that is multiplied by: biases of experts, embeddings of positions, norms of
-/// heads with weights of their own, and small tensors of recurrences and of several streams. Files have these as F32,
+/// Whether a tensor of several rows is none that is multiplied by: biases of experts and of distances, embeddings of positions,
+/// norms of heads with weights of their own, and small tensors of recurrences and of several streams. Files have these as F32,
 /// whatever their type.
 pub fn is_vector(name: &str) -> bool {
-    const KINDS: [&str; 9] = [
+    const KINDS: [&str; 10] = [
+        "attn_rel_b",
         "attn_q_norm",
         "attn_k_norm",
         "ssm_conv1d",
@@ -52,7 +53,8 @@ pub fn is_vector(name: &str) -> bool {
         "altup_correct_coef",
         "altup_predict_coef",
     ];
-    let kind = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+    let of_layer = name.strip_prefix("enc.").unwrap_or(name).strip_prefix("blk.");
+    let kind = of_layer.and_then(|rest| rest.split_once('.'));
     let kind = kind.map(|(_, kind)| kind.strip_suffix(".weight").unwrap_or(kind));
     let tables = ["position_embd.weight", "token_types.weight"];
     let whole = tables.contains(&name) || name.ends_with(".bias");

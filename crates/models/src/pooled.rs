@@ -37,7 +37,9 @@ impl Pooling {
         let metadata = gguf.metadata();
         let arch = metadata.str("general.architecture")?;
         let key = format!("{arch}.pooling_type");
-        let reads = metadata.opt_bool(&format!("{arch}.attention.causal"))? == Some(false);
+        // Files of T5's encoder do not say it.
+        let reads = arch == "t5encoder"
+            || metadata.opt_bool(&format!("{arch}.attention.causal"))? == Some(false);
         Ok(match metadata.opt_u32(&key)? {
             None | Some(0) if reads => Pooling::Mean,
             None | Some(0 | 3) => Pooling::Last,

@@ -11,6 +11,8 @@ pub enum VisionFamily {
     Idefics3,
     /// Gemma 3: SigLIP, the mean of squares of patches.
     Gemma3,
+    /// Qwen2-VL: RoPE on two axes.
+    Qwen2,
     /// Qwen2.5-VL: windows, RoPE on two axes.
     Qwen25,
     /// Qwen3-VL: RoPE on two axes, and what the first layers of the language model add.
@@ -25,6 +27,7 @@ pub enum VisionFamily {
 const FAMILIES: &[(&str, VisionFamily)] = &[
     ("idefics3", VisionFamily::Idefics3),
     ("gemma3", VisionFamily::Gemma3),
+    ("qwen2vl_merger", VisionFamily::Qwen2),
     ("qwen2.5vl_merger", VisionFamily::Qwen25),
     ("qwen3vl_merger", VisionFamily::Qwen3),
     ("pixtral", VisionFamily::Pixtral),
@@ -127,7 +130,9 @@ impl Vision {
             VisionFamily::Idefics3 => opt("projector.scale_factor")?.unwrap_or(2),
             VisionFamily::Gemma3 => opt("projector.scale_factor")?.unwrap_or(4),
             VisionFamily::Lfm2 => opt("projector.scale_factor")?.unwrap_or(2),
-            VisionFamily::Qwen25 | VisionFamily::Qwen3 => opt("spatial_merge_size")?.unwrap_or(2),
+            VisionFamily::Qwen2 | VisionFamily::Qwen25 | VisionFamily::Qwen3 => {
+                opt("spatial_merge_size")?.unwrap_or(2)
+            }
             VisionFamily::Pixtral => opt("spatial_merge_size")?.unwrap_or(1),
         };
         let side = image_size / patch;
@@ -166,7 +171,9 @@ impl Vision {
         let pixels = (pixels("image_min_pixels", least)?, pixels("image_max_pixels", most)?);
         let most_patches = match family {
             VisionFamily::Idefics3 | VisionFamily::Gemma3 | VisionFamily::Pixtral => side * side,
-            VisionFamily::Qwen25 | VisionFamily::Qwen3 => pixels.1 / (patch * patch),
+            VisionFamily::Qwen2 | VisionFamily::Qwen25 | VisionFamily::Qwen3 => {
+                pixels.1 / (patch * patch)
+            }
             // A tile, or an image that is not cut.
             VisionFamily::Lfm2 => (512 / patch).pow(2).max(pixels.1 / (patch * patch)),
         };
@@ -214,7 +221,8 @@ impl Vision {
 
     /// Whether patches have embeddings of their positions, which come with their pixels.
     pub fn has_positions(&self) -> bool {
-        !matches!(self.family, VisionFamily::Qwen25 | VisionFamily::Pixtral)
+        use VisionFamily::{Pixtral, Qwen2, Qwen25};
+        !matches!(self.family, Qwen2 | Qwen25 | Pixtral)
     }
 
     /// Numbers of a patch as the encoder takes it.

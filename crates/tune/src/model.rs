@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::step::Work;
 use graph::{
-    Dealt, Extent, Forecast, Graph, KvType, Line, Memory, Mode, Per, Plan, RowsOf, Scope, Shares,
+    Dealt, Extent, Forecast, Graph, KvTypes, Line, Memory, Mode, Per, Plan, RowsOf, Scope, Shares,
     SplitBy, Sync, Task, TaskStage, Variant, What,
 };
 use kernels::ActKind;
@@ -20,7 +20,7 @@ use topology::{CpuId, Group};
 /// What a model's time depends on. It needs no weights.
 pub struct ModelGraphs<'a> {
     build: Box<dyn Fn(Shares) -> Graph + 'a>,
-    kv: KvType,
+    kv: KvTypes,
     graphs: RefCell<HashMap<Vec<usize>, Rc<Graph>>>,
     programs: RefCell<HashMap<Key, Programs>>,
 }
@@ -93,13 +93,13 @@ pub(crate) enum Kept {
 
 impl<'a> ModelGraphs<'a> {
     /// A model whose graph is built by `build`, with keys and values of type `kv`.
-    pub fn new(kv: KvType, build: impl Fn(Shares) -> Graph + 'a) -> ModelGraphs<'a> {
-        let (graphs, programs) = Default::default();
+    pub fn new(kv: impl Into<KvTypes>, build: impl Fn(Shares) -> Graph + 'a) -> ModelGraphs<'a> {
+        let (graphs, programs, kv) = (RefCell::default(), RefCell::default(), kv.into());
         ModelGraphs { build: Box::new(build), kv, graphs, programs }
     }
 
     /// A published model.
-    pub fn published(model: Published, kv: KvType) -> ModelGraphs<'static> {
+    pub fn published(model: Published, kv: impl Into<KvTypes>) -> ModelGraphs<'static> {
         ModelGraphs::new(kv, move |shares| model.build(shares).graph)
     }
 
@@ -282,6 +282,7 @@ impl Term {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use graph::KvType;
 
     #[test]
     fn a_token_reads_the_weights_of_its_file_and_what_its_windows_show() {

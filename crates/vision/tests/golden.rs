@@ -10,6 +10,7 @@ use testkit::repository;
 const MODELS: &[&str] = &[
     "smolvlm",
     "gemma3_images",
+    "qwen2vl_images",
     "qwen25vl_images",
     "qwen3vl_images",
     "mistral3_images",

@@ -82,12 +82,12 @@ class Llama:
         **more: Any,
     ):
         options: dict[str, Any] = {"threads": n_threads, "pooling": _POOLING.get(pooling_type)}
-        if type_k != type_v:
-            raise ValueError("type_k and type_v must be the same: keys and values are stored alike")
-        if type_k is not None:
-            if type_k not in _KV_TYPES:
-                raise ValueError(f"type_k = {type_k} is none of {sorted(_KV_TYPES)}")
-            options["kv_type"] = _KV_TYPES[type_k]
+        for name, kind in (("type_k", type_k), ("type_v", type_v)):
+            if kind is None:
+                continue
+            if kind not in _KV_TYPES:
+                raise ValueError(f"{name} = {kind} is none of {sorted(_KV_TYPES)}")
+            options[f"cache_{name}"] = _KV_TYPES[kind]
         if chat_format is not None:
             if chat_format not in _TEMPLATES:
                 raise ValueError(f"chat_format {chat_format!r} is none of {', '.join(_TEMPLATES)}")

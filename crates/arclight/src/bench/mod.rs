@@ -13,7 +13,7 @@ pub(crate) mod measure;
 mod replicas;
 mod report;
 
-use crate::args::{KvArg, List, ModelArg, PlaceArgs, count, counts, numbers};
+use crate::args::{KvArgs, List, ModelArg, PlaceArgs, count, counts, numbers};
 use crate::error::Error;
 use crate::load;
 use crate::model_info::ModelInfo;
@@ -81,9 +81,8 @@ pub(crate) struct BenchArgs {
     /// Leave threads where the system puts them instead of pinning each to a core
     #[arg(long)]
     no_pin: bool,
-    /// How keys and values are kept
-    #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
-    kv_type: KvArg,
+    #[command(flatten)]
+    kv: KvArgs,
     /// Text that decoding with guesses continues [default: random tokens]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     text: Option<PathBuf>,
@@ -94,7 +93,7 @@ pub(crate) struct BenchArgs {
 }
 
 /// What needs a model.
-const NOT_WITH_LIMITS: [&str; 20] = [
+const NOT_WITH_LIMITS: [&str; 22] = [
     "model",
     "synth",
     "prompt",
@@ -108,6 +107,8 @@ const NOT_WITH_LIMITS: [&str; 20] = [
     "no_pin",
     "fixed_cores",
     "kv_type",
+    "cache_type_k",
+    "cache_type_v",
     "numa",
     "huge_pages",
     "profile_file",
@@ -262,7 +263,7 @@ fn options(tests: &[Test], threads: Option<usize>, args: &BenchArgs) -> LoadOpti
     let mut options = LoadOptions {
         threads,
         no_pin: args.no_pin,
-        kv: args.kv_type.into(),
+        kv: args.kv.types(),
         context: most(Test::context),
         sequences: most(|t| t.batch),
         stats: args.report,

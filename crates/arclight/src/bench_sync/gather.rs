@@ -37,8 +37,13 @@ impl Sums {
     pub(super) fn load(machine: &Machine, layout: &Layout, bytes: usize) -> Result<Sums, Error> {
         let weights = Weights::new(layout.groups.len());
         let graph = weights.graph()?;
-        let limits =
-            Limits { kv: KvType::F16, tokens: bytes / ROW, outputs: 1, pages: [0; 4], ranges: 0 };
+        let limits = Limits {
+            kv: KvType::F16.into(),
+            tokens: bytes / ROW,
+            outputs: 1,
+            pages: [0; 4],
+            ranges: 0,
+        };
         let plan = Plan::new(layout.groups.clone());
         let kernels = Kernels::detect().map_err(arclight_engine::Error::from)?;
         let new = Executor::new(graph, plan, limits, kernels, machine, &weights, &mut |_| {});

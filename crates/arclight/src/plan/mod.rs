@@ -16,7 +16,7 @@ mod plot;
 mod scaling;
 mod table;
 
-use crate::args::{KvArg, List, count, counts};
+use crate::args::{KvArgs, List, count, counts};
 use crate::error::Error;
 use crate::output::{Output, OutputArgs};
 use crate::term::note;
@@ -54,9 +54,8 @@ pub(crate) struct PlanArgs {
     /// Shape and type of a model (arclight synth --help lists them), or a GGUF file
     #[arg(short, long, value_name = "SHAPE:TYPE|FILE", default_value = "qwen3-4b:q4_0")]
     model: ModelChoice,
-    /// How keys and values are kept
-    #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
-    kv_type: KvArg,
+    #[command(flatten)]
+    kv: KvArgs,
     /// Tokens of the prompt
     #[arg(short, long, value_name = "N", value_parser = count, default_value = "512")]
     prompt: usize,
@@ -121,7 +120,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
         return scaling::run(args, &mut out);
     }
     // Whatever is wrong with the model is told before the machine is measured.
-    let model = args.model.read(args.kv_type.into())?;
+    let model = args.model.read(args.kv.types())?;
     let target = Target::of(args)?;
     let question = Question {
         prompt: args.prompt,

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::model_file;
 use crate::model_info::ModelInfo;
 use crate::synth;
-use arclight_engine::{KvType, ModelFile};
+use arclight_engine::{KvTypes, ModelFile};
 use models::published::Published;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -46,7 +46,7 @@ impl ModelChoice {
     }
 
     /// The model, with a cache of this type.
-    pub(super) fn read(&self, kv: KvType) -> Result<NamedModel, Error> {
+    pub(super) fn read(&self, kv: KvTypes) -> Result<NamedModel, Error> {
         match self {
             ModelChoice::Shape(published) => Ok(NamedModel {
                 name: format!("{} {}", published.shape.title, published.mix.name),
@@ -57,7 +57,7 @@ impl ModelChoice {
     }
 }
 
-fn of_file(file: ModelFile, kv: KvType) -> Result<NamedModel, Error> {
+fn of_file(file: ModelFile, kv: KvTypes) -> Result<NamedModel, Error> {
     let gguf = file.gguf()?;
     let fault = |source| Error::Model { path: file.path().to_owned(), source };
     models::build(&gguf, 1).map_err(fault)?;
@@ -73,6 +73,7 @@ fn of_file(file: ModelFile, kv: KvType) -> Result<NamedModel, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arclight_engine::KvType;
     use tune::{Engine, Job, known};
 
     #[test]
@@ -80,8 +81,9 @@ mod tests {
         let machine = known::kunpeng_920();
         for text in ["tiny:q4_k_m", "tiny:bf16", "tiny:f32"] {
             let published: Published = text.parse().unwrap();
-            let file = of_file(synth::in_memory(&published, 1).unwrap(), KvType::F16).unwrap();
-            let shape = ModelChoice::Shape(Box::new(published)).read(KvType::F16).unwrap();
+            let file =
+                of_file(synth::in_memory(&published, 1).unwrap(), KvType::F16.into()).unwrap();
+            let shape = ModelChoice::Shape(Box::new(published)).read(KvType::F16.into()).unwrap();
             for job in [Job::decode(9), Job { tokens: 99, context: 9, chunk: 64, sequences: 1 }] {
                 let of = |m: &NamedModel| {
                     job.predict(&machine, &Engine::tensor_parallel(), &m.model, &[3; 4]).unwrap()

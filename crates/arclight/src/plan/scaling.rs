@@ -124,7 +124,7 @@ pub(super) fn run(args: &PlanArgs, out: &mut Output) -> Result<(), Error> {
         let options = LoadOptions {
             threads: Some(threads),
             on_nodes: node_list(&all, nodes),
-            kv: args.kv_type.into(),
+            kv: args.kv.types(),
             context: Some(context),
             sequences: Some(args.batch),
             ..LoadOptions::default()

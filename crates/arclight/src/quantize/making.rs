@@ -155,12 +155,17 @@ fn types(making: &Making<'_>, gguf: &Gguf<'_>, importance: bool) -> Result<Vec<T
     Ok(types)
 }
 
-/// Whether a tensor is multiplied with, so that its type may change. Routers are small and decide
-/// much.
+/// Whether a tensor is multiplied with, so that its type may change. Routers and biases of distances are small and
+/// decide much.
 fn is_matrix(tensor: &Tensor<'_>) -> bool {
     let name = tensor.name();
-    let kept =
-        ["_norm.weight", "ffn_gate_inp.weight", "position_embd.weight", "token_types.weight"];
+    let kept = [
+        "_norm.weight",
+        "ffn_gate_inp.weight",
+        "position_embd.weight",
+        "token_types.weight",
+        "attn_rel_b.weight",
+    ];
     // Those of Gemma 3n that llama-quantize leaves alone too.
     let small = ["altup_", "laurel_", "per_layer_model_proj"];
     tensor.shape.rank() > 1

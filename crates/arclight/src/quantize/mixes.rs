@@ -77,6 +77,7 @@ pub(super) struct About {
 /// The layer of a tensor and what it is there: `(3, "attn_q")` of `blk.3.attn_q.weight`. Matrices of
 /// experts are as those of a dense layer.
 fn in_layer(name: &str) -> Option<(usize, &str)> {
+    let name = name.strip_prefix("enc.").unwrap_or(name);
     let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;
     let tensor = rest.strip_suffix(".weight")?;
     let dense = tensor.strip_suffix("_exps").or(tensor.strip_suffix("_shexp"));

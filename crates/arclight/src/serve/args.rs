@@ -517,7 +517,7 @@ impl ServeArgs {
 
     /// The same for another model.
     pub(super) fn for_model(&self, path: PathBuf) -> ServeArgs {
-        let model = ModelArg::of(path, self.model.offline);
+        let model = self.model.named_as(path);
         ServeArgs { model, more: Vec::new(), alias: Vec::new(), tables: Vec::new(), ..self.clone() }
     }
 

@@ -13,7 +13,7 @@ mod others;
 mod schedules;
 pub(crate) mod stored;
 
-use crate::args::{KvArg, LoadArg, ModelArg, count};
+use crate::args::{KvArgs, LoadArg, ModelArg, count};
 use crate::error::Error;
 use crate::load;
 use crate::output::{Output, OutputArgs, figure};
@@ -75,9 +75,8 @@ pub(crate) struct TuneArgs {
     /// Where to keep what is found [default: a file for machine and model in the cache directory]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     profile_file: Option<PathBuf>,
-    /// How keys and values are kept
-    #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
-    kv_type: KvArg,
+    #[command(flatten)]
+    kv: KvArgs,
     /// How the model file is read, every time
     #[arg(long, value_name = "WAY", value_enum, default_value_t = LoadArg::Mapped)]
     load: LoadArg,
@@ -141,7 +140,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
     // What takes minutes to find must not fail to be kept.
     let part = Part::create(&path)?;
     interrupt::install();
-    let (kv, reading) = (args.kv_type.into(), args.load.into());
+    let (kv, reading) = (args.kv.types(), args.load.into());
     let options = LoadOptions { kv, reading, ..LoadOptions::default() };
     let start = Instant::now();
     let most = Duration::from_secs(args.matrices.into());

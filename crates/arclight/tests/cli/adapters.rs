@@ -48,7 +48,7 @@ fn logits_agree_with_peft() {
                 vec![AdapterUse { name: "a".into(), adapter: adapter.clone(), scale: 1.0 }];
             let options = LoadOptions {
                 nodes: Some(nodes),
-                kv: KvType::F32,
+                kv: KvType::F32.into(),
                 no_pin: true,
                 step_outputs: Some(64),
                 adapters,

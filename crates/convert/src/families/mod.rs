@@ -18,6 +18,7 @@ mod phi;
 mod qwen;
 mod rankers;
 mod recurrent;
+mod t5;
 
 use crate::array::Array;
 use crate::config::Config;
@@ -47,6 +48,8 @@ pub(crate) struct Family {
     /// Tensors that follow from the configuration.
     pub(crate) extra: fn(&Draft<'_>) -> Result<Extra, Error>,
     pub(crate) predicting: Predicting,
+    /// What names of tensors of layers begin with in files.
+    pub(crate) blocks: &'static str,
     pub(crate) vocab: Kind,
     /// Which of several names of one way to cut text is preferred.
     pub(crate) pre: &'static [&'static str],
@@ -79,6 +82,7 @@ pub(crate) const PLAIN: Family = Family {
     rename: None,
     extra: |_| Ok(Vec::new()),
     predicting: Predicting::Dropped,
+    blocks: "blk",
     vocab: Kind::Bpe,
     pre: &[],
 };
@@ -100,6 +104,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Family> {
         gpt::FAMILIES,
         experts::FAMILIES,
         recurrent::FAMILIES,
+        t5::FAMILIES,
     ]
     .into_iter()
     .flatten()
@@ -141,6 +146,7 @@ pub(crate) fn note_predicting(folder: &mut Folder) {
 
 /// Tells folders apart whose class says too little.
 pub(crate) fn note_class(folder: &mut Folder) -> Result<(), Error> {
+    t5::note(folder);
     rankers::note(folder)
 }
 

@@ -63,6 +63,8 @@ pub(crate) enum Kind {
         /// Whether the first has a token for what is masked.
         mask: bool,
     },
+    /// The same in spiece.model, tokenizer.model or tokenizer.json, of texts that have an end and no beginning.
+    T5,
     /// Byte-level BPE whose control tokens have roles of GLM-4.
     Glm4,
     /// The same of GLM-4.5 and later.
@@ -197,6 +199,7 @@ pub(crate) fn add(
             byte_level(draft, &files, config.opt_size(&["vocab_size"])?, &mut notes)?;
         }
         Kind::Unigram { mask } => unigram::add(draft, &files, mask)?,
+        Kind::T5 => unigram::add_t5(draft, &files)?,
         Kind::Glm4 => roles(
             draft,
             &files,

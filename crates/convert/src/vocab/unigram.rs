@@ -1,5 +1,5 @@
 //! SentencePiece's Unigram, as XLM-R has it: in `sentencepiece.bpe.model`, whose tokens the model counts from another
-//! number, or in `tokenizer.json`.
+//! number, or in `tokenizer.json`; and as T5 has it.
 
 use super::special::Special;
 use super::spm::{NO_SCORE, kind_of};
@@ -23,22 +23,81 @@ struct Vocabulary {
 
 /// Adds it; with a token for what is masked, which the first of the files does not have.
 pub(super) fn add(draft: &mut Draft<'_>, files: &Files<'_>, mask: bool) -> Result<(), Error> {
-    let Vocabulary { tokens, replaced, prefix, trims } = match files.folder.read(MODEL)? {
+    let vocabulary = match files.folder.read(MODEL)? {
         Some(file) => of_model(files, &file, mask)?,
         None => of_json(files)?,
     };
-    let count = tokens.texts.len();
-    put(draft, "t5", Some("default"), tokens);
-    draft.general("tokenizer.ggml.add_space_prefix", prefix);
+    let count = vocabulary.tokens.texts.len();
+    draft_of(draft, vocabulary);
     let types = files.config.opt_size(&["type_vocab_size"])?.unwrap_or(1);
     draft.general("tokenizer.ggml.token_type_count", types as u32);
+    Special::read(files.folder, files.told.clone(), Some(count))?.put(draft);
+    Ok(())
+}
+
+/// Adds that of T5, whose model's numbers are the tokens' own.
+pub(super) fn add_t5(draft: &mut Draft<'_>, files: &Files<'_>) -> Result<(), Error> {
+    let mut found = None;
+    for name in ["tokenizer.model", "spiece.model"] {
+        if found.is_none() {
+            found = files.folder.read(name)?.map(|file| (name, file));
+        }
+    }
+    let vocabulary = match &found {
+        Some((name, file)) => of_pieces(files, name, file)?,
+        // Words are cut at spaces there, which a file says so.
+        None => Vocabulary { trims: true, ..of_json(files)? },
+    };
+    let count = vocabulary.tokens.texts.len();
+    draft_of(draft, vocabulary);
+    Special::read(files.folder, files.told.clone(), Some(count))?.put(draft);
+    Ok(())
+}
+
+/// Pieces in their order, and tokens that are added to them.
+fn of_pieces(files: &Files<'_>, name: &'static str, file: &[u8]) -> Result<Vocabulary, Error> {
+    let rename = |e| match e {
+        Error::Vocabulary { what, .. } => Error::vocabulary(name, what),
+        e => e,
+    };
+    let rules = model::rules(file).map_err(rename)?;
+    if rules.kind != 1 {
+        let what = "it is no Unigram model; those of BPE are not converted for T5";
+        return Err(Error::vocabulary(name, what));
+    }
+    let pieces = model::pieces(file).map_err(rename)?;
+    let size = files.config.opt_size(&["vocab_size"])?.unwrap_or(pieces.len());
+    if size < pieces.len() {
+        let what = format!("it has {} tokens, and vocab_size is {size}", pieces.len());
+        return Err(Error::vocabulary(name, what));
+    }
+    let mut tokens = Tokens::unused(size, Some(NO_SCORE));
+    for (id, piece) in pieces.into_iter().enumerate() {
+        tokens.texts[id] = piece.text;
+        tokens.scores[id] = piece.score;
+        tokens.types[id] = kind_of(piece.kind);
+    }
+    if let Some(added) = files.folder.json("added_tokens.json")? {
+        for (text, id) in added.as_object().into_iter().flatten() {
+            let id = id.as_u64().ok_or_else(|| {
+                Error::vocabulary("added_tokens.json", format!("the number of {text:?} is {id}"))
+            })?;
+            tokens.put(id as usize, text.as_bytes().to_vec(), false);
+        }
+    }
+    Ok(Vocabulary { tokens, replaced: rules.replaced, prefix: rules.prefix, trims: rules.trims })
+}
+
+/// The vocabulary under GGUF's keys.
+fn draft_of(draft: &mut Draft<'_>, vocabulary: Vocabulary) {
+    let Vocabulary { tokens, replaced, prefix, trims } = vocabulary;
+    put(draft, "t5", Some("default"), tokens);
+    draft.general("tokenizer.ggml.add_space_prefix", prefix);
     draft.general("tokenizer.ggml.remove_extra_whitespaces", trims);
     if !replaced.is_empty() {
         let bytes: OwnedValue = replaced.into();
         draft.general("tokenizer.ggml.precompiled_charsmap", bytes);
     }
-    Special::read(files.folder, files.told.clone(), Some(count))?.put(draft);
-    Ok(())
 }
 
 fn of_model(files: &Files<'_>, file: &[u8], mask: bool) -> Result<Vocabulary, Error> {

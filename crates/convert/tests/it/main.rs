@@ -10,4 +10,5 @@ mod faults;
 mod folder;
 mod quantised;
 mod rankers;
+mod t5;
 mod vocabularies;

@@ -19,7 +19,7 @@ fn load(model: &str, nodes: usize) -> Engine {
     let options = LoadOptions {
         nodes: Some(nodes),
         no_pin: true,
-        kv: KvType::F32,
+        kv: KvType::F32.into(),
         step_outputs: Some(300),
         predicting: true,
         ..LoadOptions::default()

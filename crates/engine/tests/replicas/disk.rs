@@ -78,7 +78,7 @@ fn load_on(
     kv: KvType,
     serving: &ReplicaOptions,
 ) -> Replicas {
-    let options = LoadOptions { kv, ..options(2) };
+    let options = LoadOptions { kv: kv.into(), ..options(2) };
     Replicas::load_on(file, machine, &options, serving, &mut |_| {}).unwrap()
 }
 

@@ -142,7 +142,7 @@ fn answers_are_a_single_engine_s(file: &Arc<ModelFile>, kv: KvType) {
         sizes.iter().zip(0..).map(of).collect::<Vec<_>>()
     };
     let two = FakeMachine::uniform(2, 2).machine().unwrap();
-    let options = |sequences| LoadOptions { kv, ..options(sequences) };
+    let options = |sequences| LoadOptions { kv: kv.into(), ..options(sequences) };
     let mut engine = Engine::load_on(file, &one_node(1), &options(1), &mut |_| {}).unwrap();
     let want: Vec<_> = all().iter().map(|r| alone(&mut engine, r).0).collect();
     let lookup = ReplicaOptions { speculation: Speculation::Lookup(4), ..copies(1) };

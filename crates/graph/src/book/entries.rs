@@ -11,7 +11,7 @@ use crate::streams::Streams;
 use crate::sum::Sum;
 use crate::tensor::Domain;
 use crate::weight::{Matrix, MatrixId};
-use kernels::{ActKind, KvType, Product, TILE_ROWS};
+use kernels::{ActKind, KvType, KvTypes, Product, TILE_ROWS};
 
 /// Bytes of an f32.
 const FLOAT: usize = size_of::<f32>();
@@ -22,7 +22,7 @@ pub(crate) struct Desk<'a> {
     pub graph: &'a Graph,
     pub plan: &'a Plan,
     /// How keys and values are stored.
-    pub kv: KvType,
+    pub kv: KvTypes,
     /// Which threads take part ([`Plan::level`]).
     pub level: usize,
     /// The team.
@@ -227,10 +227,10 @@ impl Entry<'_> {
 
     /// Bytes of a token's keys and values in the team's memory.
     fn token(&self, spec: &Attention) -> usize {
-        let heads = &spec.heads;
-        heads.stored_len(self.desk.node())
-            * heads.halves()
-            * self.desk.kv.token_bytes(heads.stored(self.desk.kv))
+        let (heads, kv) = (&spec.heads, spec.heads.types(self.desk.kv));
+        let bytes = |half: KvType| half.token_bytes(heads.stored(kv));
+        let values = if heads.shared { 0 } else { bytes(kv.values) };
+        heads.stored_len(self.desk.node()) * (bytes(kv.keys) + values)
     }
 
     /// Keys and values of the step's tokens go to the cache.

@@ -5,6 +5,7 @@ use super::Builder;
 use crate::error::Error;
 use crate::op::{Given, Heads, Rope, RopeId};
 use crate::placement::Cut;
+use crate::relative;
 use crate::weight::{Layout, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId};
 use gguf::TensorType;
 
@@ -120,6 +121,7 @@ impl Builder<'_> {
             factor: 1.0,
             turns: None,
             within: None,
+            buckets: None,
         });
         VectorId(self.graph.vectors.len() as u32 - 1)
     }
@@ -140,6 +142,18 @@ impl Builder<'_> {
     pub fn table(&mut self, name: &str, rows: usize, cols: usize) -> Result<VectorId, Error> {
         self.wanted(name, rows, cols)?;
         Ok(self.add_vector(name, rows * cols, None))
+    }
+
+    /// Declares what attention adds to scores by the distance of their key, of tensors `[buckets, heads]` (T5): a number
+    /// for each head and distance.
+    ///
+    /// # Errors
+    /// When the file has no such tensor, or the number of buckets is odd or less than four.
+    pub fn biases(&mut self, name: &str, buckets: usize, heads: usize) -> Result<VectorId, Error> {
+        self.wanted(name, buckets, heads)?;
+        let biases = self.add_vector(name, heads * relative::LEN, None);
+        self.graph.vectors[biases.0 as usize].buckets = Some(buckets);
+        Ok(biases)
     }
 
     /// What a matrix's products are multiplied by, where the file says so: a number beside a tensor, `X.scale` for
@@ -189,6 +203,7 @@ impl Builder<'_> {
                 factor: 1.0,
                 turns: None,
                 within: None,
+                buckets: None,
             });
             self.graph.vectors.len() - 1
         });

@@ -17,7 +17,7 @@ use crate::state::StateLayout;
 use crate::step::PageId;
 use crate::storage::Places;
 use crate::tensor::Domain;
-use kernels::{KvPageMut, KvType, Rows, RowsMut};
+use kernels::{KvPageMut, KvType, KvTypes, Rows, RowsMut};
 use memory::{Block, Pod};
 use std::cell::Cell;
 use std::ops::Range;
@@ -278,7 +278,7 @@ pub(super) struct StatePages<'a> {
 
 impl StatePages<'_> {
     /// How they store keys and values.
-    pub(super) fn kv(&self) -> KvType {
+    pub(super) fn kv(&self) -> KvTypes {
         self.layout.kv()
     }
 
@@ -325,16 +325,16 @@ impl StatePages<'_> {
 
     /// The keys of one KV head of a page to store to; `piece_mut` of their number.
     pub(super) fn keys_mut(&mut self, page: PageId, head: usize) -> KvPageMut<'_> {
-        self.half_mut(page, 2 * head)
+        self.half_mut(self.kv().keys, page, 2 * head)
     }
 
     /// The same of the values.
     pub(super) fn values_mut(&mut self, page: PageId, head: usize) -> KvPageMut<'_> {
-        self.half_mut(page, 2 * head + 1)
+        self.half_mut(self.kv().values, page, 2 * head + 1)
     }
 
-    fn half_mut(&mut self, page: PageId, piece: usize) -> KvPageMut<'_> {
-        match self.kv() {
+    fn half_mut(&mut self, kv: KvType, page: PageId, piece: usize) -> KvPageMut<'_> {
+        match kv {
             KvType::F16 => KvPageMut::F16(self.piece_mut(page, piece)),
             KvType::Bf16 => KvPageMut::Bf16(self.piece_mut(page, piece)),
             KvType::F32 => KvPageMut::F32(self.piece_mut(page, piece)),
@@ -401,7 +401,8 @@ mod tests {
         let source = Ones(1f32.to_le_bytes().repeat(VOCAB * WIDTH));
         let group = Group::unbound(vec![CpuId(0); 2]);
         let plan = Plan { pin: false, ..Plan::new(vec![group]) };
-        let limits = Limits { kv: KvType::F16, tokens: 600, outputs: 4, pages: [0; 4], ranges: 8 };
+        let limits =
+            Limits { kv: KvType::F16.into(), tokens: 600, outputs: 4, pages: [0; 4], ranges: 8 };
         let (kernels, machine) = (kernels::Kernels::detect().unwrap(), Machine::read().unwrap());
         let mut executor =
             Executor::new(graph(&source), plan, limits, kernels, &machine, &source, &mut |_| {})?;

@@ -18,10 +18,9 @@ use crate::op::{Attention, Heads};
 use crate::state::KvType;
 use crate::step::{Class, PageId};
 use kernels::{
-    AttnTile, KV_CHUNK, KV_PAGE, KvPages as Pages, Slope, attn_scratch_len, attn_state_len,
-    attn_turned_len, q8_row_bytes,
+    AttnTile, Biases, ByDistance, KV_CHUNK, KV_PAGE, KvPages, KvQueries, Slope, attn_scratch_len,
+    attn_state_len, attn_turned_len, q8_row_bytes,
 };
-use memory::Pod;
 use std::ops::Range;
 use threads::Worker;
 
@@ -29,9 +28,6 @@ const CHUNK_PAGES: usize = KV_CHUNK / KV_PAGE;
 
 /// Query rows (tokens x heads of a group) that one item handles.
 const TILE_ROWS: usize = 16;
-
-/// Of heads without one.
-const NO_SLOPE: Slope = Slope { slope: 0.0, own: 0.0 };
 
 /// Tokens of a query tile.
 pub(crate) fn tile_tokens(heads: &Heads) -> usize {
@@ -103,7 +99,21 @@ struct Rowset<'b> {
     q: &'b [f32],     // [rows, dim]
     quants: &'b [u8], // [rows, q8_row_bytes(dim)]
     spans: Spans<'b>,
-    slopes: &'b [Slope], // [rows], or nothing
+    added: ByDistance<'b>, // [rows], or nothing
+}
+
+/// Room for what is added to the scores of a tile's rows.
+struct AddedRoom<'b> {
+    lines: [Slope; TILE_ROWS_MAX],
+    tables: [Biases<'b>; TILE_ROWS_MAX],
+}
+
+impl AddedRoom<'_> {
+    fn new() -> Self {
+        let line = Slope { slope: 0.0, own: 0.0 };
+        let table = Biases { table: &[], own: 0 };
+        AddedRoom { lines: [line; TILE_ROWS_MAX], tables: [table; TILE_ROWS_MAX] }
+    }
 }
 
 impl<'a> Thread<'a> {
@@ -125,28 +135,37 @@ impl<'a> Thread<'a> {
     }
 
     /// What is added to the scores of query heads, numbered within the node, of some tokens: `[tokens, heads]`.
-    fn slopes<'s>(
+    fn added<'s>(
         &self,
         spec: &Attention,
         (tokens, heads): (Range<usize>, Range<usize>),
         keys: &Keys<'_>,
-        room: &'s mut [Slope],
-    ) -> &'s [Slope] {
-        if spec.slopes.is_empty() {
-            return &[];
-        }
-        let first = spec.heads.q_cut.range(self.node).start;
-        let slopes = &spec.slopes[first + heads.start..first + heads.end];
+        room: &'s mut AddedRoom<'a>,
+    ) -> ByDistance<'s> {
+        let (first, rows) = (spec.heads.q_cut.range(self.node).start, tokens.len() * heads.len());
+        let heads = first + heads.start..first + heads.end;
         let base = (keys.pages().start * KV_PAGE) as i64;
-        let room = &mut room[..tokens.len() * slopes.len()];
-        for (row, t) in room.chunks_exact_mut(slopes.len()).zip(tokens) {
-            // Below 0 where the keys are behind it.
-            let own = i64::from(self.input.tokens[t].position) - base;
-            for (to, &slope) in row.iter_mut().zip(slopes) {
-                *to = Slope { slope, own: own as f32 };
+        // Below 0 where the keys are behind it.
+        let own = |t: usize| i64::from(self.input.tokens[t].position) - base;
+        if !spec.slopes.is_empty() {
+            let lines = &mut room.lines[..rows];
+            for (row, t) in lines.chunks_exact_mut(heads.len()).zip(tokens) {
+                for (to, &slope) in row.iter_mut().zip(&spec.slopes[heads.clone()]) {
+                    *to = Slope { slope, own: own(t) as f32 };
+                }
+            }
+            return ByDistance::Lines(lines);
+        }
+        let Some(biases) = spec.biases else { return ByDistance::Nothing };
+        let all = self.step.weights.vector(biases, self.group);
+        let len = all.len() / spec.heads.q;
+        let tables = &mut room.tables[..rows];
+        for (row, t) in tables.chunks_exact_mut(heads.len()).zip(tokens) {
+            for (to, head) in row.iter_mut().zip(heads.clone()) {
+                *to = Biases { table: &all[head * len..][..len], own: own(t) };
             }
         }
-        room
+        ByDistance::Tables(tables)
     }
 
     /// The step as the layer's KV class has it.
@@ -179,47 +198,42 @@ impl<'a> Thread<'a> {
         let Spans { starts, limits } = rows_of.spans;
         let head_dim = spec.heads.stored(cache.kv());
         let soft_cap = spec.soft_cap.unwrap_or(f32::INFINITY);
-        let (pages, kv, class) = (keys.pages().len(), cache.kv(), self.class(spec));
+        let (kv, class) = (cache.kv(), self.class(spec));
         let (mut ahead, mut count) = ([&[][..]; CHUNK_PAGES], 0);
         if let Some(next) = next {
             // Making values of latents reads nothing new: meanwhile all that comes next is brought near.
-            let wanted = if spec.heads.shared { CHUNK_PAGES } else { kv.pages_ahead(head_dim) };
+            let wanted =
+                if spec.heads.shared { CHUNK_PAGES } else { kv.keys.pages_ahead(head_dim) };
             count = wanted.min(next.pages().len());
             ahead = pages_of(class, &next, count, |page, head| cache.keys::<u8>(page, head));
         }
         let next = &ahead[..count];
-        let quants = || &quants[..limits.len() * q8_row_bytes(head_dim)];
-        let mut run = |pages| {
-            let rows = limits.len();
-            let slopes = rows_of.slopes;
-            let tile = AttnTile { rows, head_dim, starts, limits, soft_cap, slopes, pages, next };
-            let (turned, kernel) = kernel.split_at_mut(turned_len(&spec.heads, head_dim));
-            match spec.heads.shared {
-                true => self.step.kernels.attend_latents(&tile, turned, kernel, out),
-                false => self.step.kernels.attend_chunk(&tile, kernel, out),
-            }
+        let rows = limits.len();
+        let queries = match kv.keys.quantises_queries() {
+            true => KvQueries::Quants(&quants[..rows * q8_row_bytes(head_dim)]),
+            false => KvQueries::Floats(q),
         };
-        match kv {
-            KvType::F16 => {
-                let (k, v) = key_pages::<u16>(cache, class, keys, &spec.heads);
-                run(Pages::F16 { q, k: &k[..pages], v: &v[..pages] });
-            }
-            KvType::Bf16 => {
-                let (k, v) = key_pages::<u16>(cache, class, keys, &spec.heads);
-                run(Pages::Bf16 { q, k: &k[..pages], v: &v[..pages] });
-            }
-            KvType::F32 => {
-                let (k, v) = key_pages::<f32>(cache, class, keys, &spec.heads);
-                run(Pages::F32 { q, k: &k[..pages], v: &v[..pages] });
-            }
-            KvType::Q8_0 => {
-                let (k, v) = key_pages::<u8>(cache, class, keys, &spec.heads);
-                run(Pages::Q8_0 { q: quants(), k: &k[..pages], v: &v[..pages] });
-            }
-            KvType::Q4_0 => {
-                let (k, v) = key_pages::<u8>(cache, class, keys, &spec.heads);
-                run(Pages::Q4_0 { q: quants(), k: &k[..pages], v: &v[..pages] });
-            }
+        let k = Half::new(kv.keys, cache, (class, keys), false);
+        let v = (!spec.heads.shared).then(|| Half::new(kv.values, cache, (class, keys), true));
+        let (k, added) = (k.pages(), rows_of.added);
+        // Latents have no values of their own.
+        let values = v.as_ref().map_or(k, Half::pages);
+        let tile = AttnTile {
+            rows,
+            head_dim,
+            starts,
+            limits,
+            soft_cap,
+            added,
+            queries,
+            keys: k,
+            values,
+            next,
+        };
+        let (turned, kernel) = kernel.split_at_mut(turned_len(&spec.heads, head_dim));
+        match spec.heads.shared {
+            true => self.step.kernels.attend_latents(&tile, turned, kernel, out),
+            false => self.step.kernels.attend_chunk(&tile, kernel, out),
         }
     }
 
@@ -275,7 +289,7 @@ impl<'a> Thread<'a> {
             self.finish_queries(spec, placings, queries.start, q);
             let q = &mut s.q[..tokens.len() * group * stored];
             spread(q, dim, stored);
-            self.quantize_queries(cache.kv(), stored, q, s.quants);
+            self.quantize_queries(cache.kv().keys, stored, q, s.quants);
             let last = tokens.last().expect("tiles are not empty");
             let chunks = tokens[0].chunks().start..last.chunks().end;
             for chunk in chunks.clone() {
@@ -292,10 +306,10 @@ impl<'a> Thread<'a> {
                 let mut spans = [[0u32; TILE_ROWS_MAX]; 2];
                 let spans = Spans::fill(&mut spans, own, group, &keys);
                 let (from, rows) = (before * group, seeing * group);
-                let mut slopes = [NO_SLOPE; TILE_ROWS_MAX];
+                let mut room = AddedRoom::new();
                 let own_tokens = tile.start + before..tile.start + before + seeing;
                 let rowset = Rowset {
-                    slopes: self.slopes(spec, (own_tokens, queries.clone()), &keys, &mut slopes),
+                    added: self.added(spec, (own_tokens, queries.clone()), &keys, &mut room),
                     q: &s.q[from * stored..][..rows * stored],
                     quants: &s.quants[quants_len(from, stored) * size_of::<f32>()..],
                     spans,
@@ -319,13 +333,13 @@ impl<'a> Thread<'a> {
                 for (g, to) in to.row_mut(i).chunks_exact_mut(dim).enumerate() {
                     let state = &s.acc[(i * group + g) * state..][..state];
                     let sink = self.sink(spec, queries.start + g);
-                    if dim == stored && !cache.kv().rotates() {
+                    if dim == stored && !cache.kv().values.rotates() {
                         self.step.kernels.attn_finish(state, dim, sink, to);
                         continue;
                     }
                     let head = &mut s.heads[..stored];
                     self.step.kernels.attn_finish(state, stored, sink, head);
-                    if cache.kv().rotates() {
+                    if cache.kv().values.rotates() {
                         self.step.kernels.rotate(head);
                     }
                     to.copy_from_slice(&head[..dim]);
@@ -382,7 +396,7 @@ impl<'a> Thread<'a> {
                 self.finish_queries(spec, &[self.placing(place, spec, t)], queries.start, q);
                 let q = &mut s.q[..group * stored];
                 spread(q, dim, stored);
-                self.quantize_queries(cache.kv(), stored, q, s.quants);
+                self.quantize_queries(cache.kv().keys, stored, q, s.quants);
             }
             let q = &s.q[..group * stored];
             if append && range + 1 == token.ranges() {
@@ -392,9 +406,9 @@ impl<'a> Thread<'a> {
             let keys = keys_of(item);
             let mut spans = [[0u32; TILE_ROWS_MAX]; 2];
             let spans = Spans::fill(&mut spans, std::slice::from_ref(token), group, &keys);
-            let mut slopes = [NO_SLOPE; TILE_ROWS_MAX];
-            let slopes = self.slopes(spec, (t..t + 1, queries.clone()), &keys, &mut slopes);
-            let rowset = Rowset { q, quants: s.quants, spans, slopes };
+            let mut room = AddedRoom::new();
+            let added = self.added(spec, (t..t + 1, queries.clone()), &keys, &mut room);
+            let rowset = Rowset { q, quants: s.quants, spans, added };
             let next = run.contains(&(item + 1)).then(|| keys_of(item + 1));
             let folded = items.folded(token, kv, &run);
             let row = token.states as usize + if folded > 0 { folded - 1 } else { range };
@@ -422,7 +436,7 @@ impl<'a> Thread<'a> {
     ) {
         let heads = &spec.heads;
         let (dim, stored) = (heads.dim, self.stored(spec));
-        let rotates = self.step.storage.state(spec.cache, self.place).kv().rotates();
+        let rotates = self.step.storage.state(spec.cache, self.place).kv().values.rotates();
         let state = attn_state_len(stored);
         let q_heads = heads.q_len(self.node);
         let items = self.items(spec);
@@ -470,15 +484,50 @@ fn pages_of<'c, E>(
     pages
 }
 
-/// Pages of keys and of values of a range; of latents, only those.
-fn key_pages<'c, E: Pod>(
-    cache: &'c StatePages<'_>,
-    class: &Class,
-    keys: &Keys<'_>,
-    heads: &Heads,
-) -> (RangePages<'c, E>, RangePages<'c, E>) {
-    let count = keys.pages().len();
-    let values = if heads.shared { 0 } else { count };
-    let k = pages_of(class, keys, count, |page, head| cache.keys(page, head));
-    (k, pages_of(class, keys, values, |page, head| cache.values(page, head)))
+/// Pages of keys, or of values, of a range, and their type.
+struct Half<'c> {
+    kv: KvType,
+    count: usize,
+    pages: HalfPages<'c>,
+}
+
+enum HalfPages<'c> {
+    Words(RangePages<'c, u16>),
+    Floats(RangePages<'c, f32>),
+    Bytes(RangePages<'c, u8>),
+}
+
+impl<'c> Half<'c> {
+    fn new(
+        kv: KvType,
+        cache: &'c StatePages<'_>,
+        (class, keys): (&Class, &Keys<'_>),
+        values: bool,
+    ) -> Half<'c> {
+        let count = keys.pages().len();
+        macro_rules! pages {
+            () => {
+                pages_of(class, keys, count, |page, head| match values {
+                    true => cache.values(page, head),
+                    false => cache.keys(page, head),
+                })
+            };
+        }
+        let pages = match kv {
+            KvType::F16 | KvType::Bf16 => HalfPages::Words(pages!()),
+            KvType::F32 => HalfPages::Floats(pages!()),
+            KvType::Q8_0 | KvType::Q4_0 => HalfPages::Bytes(pages!()),
+        };
+        Half { kv, count, pages }
+    }
+
+    fn pages(&self) -> KvPages<'_> {
+        match (&self.pages, self.kv) {
+            (HalfPages::Words(pages), KvType::Bf16) => KvPages::Bf16(&pages[..self.count]),
+            (HalfPages::Words(pages), _) => KvPages::F16(&pages[..self.count]),
+            (HalfPages::Floats(pages), _) => KvPages::F32(&pages[..self.count]),
+            (HalfPages::Bytes(pages), KvType::Q4_0) => KvPages::Q4_0(&pages[..self.count]),
+            (HalfPages::Bytes(pages), _) => KvPages::Q8_0(&pages[..self.count]),
+        }
+    }
 }

@@ -6,7 +6,7 @@ use super::access::{Source, StatePages};
 use super::keys::page;
 use crate::instr::HeadInputs;
 use crate::op::{Attention, Heads, NormOver};
-use kernels::KV_PAGE;
+use kernels::{KV_PAGE, KvType};
 use std::ops::Range;
 
 /// What turns a token's heads into queries and keys.
@@ -130,11 +130,11 @@ impl Thread<'_> {
         }
         let first = heads.kv_range(self.node).start + kv;
         self.place_heads(spec, Side::Keys, tokens, first, k);
-        let rotates = cache.kv().rotates();
+        let [turns_keys, turns_values] = [cache.kv().keys, cache.kv().values].map(KvType::rotates);
         for (i, k) in k.chunks_exact(dim).enumerate() {
             // Latents are the values too.
             let v = (!heads.shared).then(|| values.row(i));
-            if dim == stored && !rotates && v_norm.is_none() {
+            if dim == stored && !turns_keys && !turns_values && v_norm.is_none() {
                 self.store((spec, &mut *cache), t + i, kv, k, v);
                 continue;
             }
@@ -146,9 +146,11 @@ impl Thread<'_> {
             if let Some(weight) = v_norm {
                 self.step.kernels.rms_norm_heads(&mut value[..dim], weight, spec.norm_eps);
             }
-            if rotates {
+            if turns_keys {
                 self.step.kernels.rotate(key);
-                v.iter().for_each(|_| self.step.kernels.rotate(value));
+            }
+            if turns_values && v.is_some() {
+                self.step.kernels.rotate(value);
             }
             self.store((spec, &mut *cache), t + i, kv, key, v.map(|_| &*value));
         }

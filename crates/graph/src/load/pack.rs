@@ -9,6 +9,7 @@ use super::turned::{pack_floats, turned};
 use super::{WeightTable, Weights};
 use crate::builder::Graph;
 use crate::error::Error;
+use crate::relative;
 use crate::weight::{Layout, Matrix, Turns, WeightSource, WeightView};
 use kernels::TILE_ROWS;
 use std::collections::VecDeque;
@@ -76,7 +77,10 @@ impl WeightTable {
                 let mut bytes = bytes.iter();
                 let of = |v: usize| {
                     let vector = &graph.vectors[v];
-                    let (first, all) = vector.within.unwrap_or((0, vector.len));
+                    let (first, all) = match vector.buckets {
+                        Some(buckets) => (0, vector.len / relative::LEN * buckets),
+                        None => vector.within.unwrap_or((0, vector.len)),
+                    };
                     let mut values = vec![vector.fill.unwrap_or(0.0); all];
                     if let Some(view) = &views.vectors[v] {
                         let bytes = bytes.next().expect("a round has the bytes of its vectors");
@@ -87,6 +91,9 @@ impl WeightTable {
                     }
                     if vector.factor != 1.0 {
                         values.iter_mut().for_each(|value| *value *= vector.factor);
+                    }
+                    if let Some(buckets) = vector.buckets {
+                        values = relative::spread(&values, buckets);
                     }
                     if let Some(turns) = vector.turns {
                         let cols = vector.turned.unwrap_or(1);

@@ -14,7 +14,7 @@ use crate::plan::Mode;
 use crate::schedule::{Grid, Seat};
 use crate::tensor::Domain;
 use crate::weight::MatrixId;
-use kernels::{Kernels, KvType, TILE_ROWS};
+use kernels::{Kernels, KvTypes, TILE_ROWS};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -82,7 +82,7 @@ impl Labels {
         replica: &Replica,
         kernels: &Kernels,
         buffers: &Buffers,
-        kv: KvType,
+        kv: KvTypes,
     ) -> Labels {
         let mut labels = Labels::default();
         let Replica { graph, plan, .. } = replica;

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::exec::{Replica, StepPart};
 use crate::lower::Variant;
 use crate::squares::Squares;
-use kernels::{Kernels, KvType};
+use kernels::{Kernels, KvTypes};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use threads::{Clock, Moment, Pool};
 
@@ -174,7 +174,7 @@ impl Recorder {
         replica: &Replica,
         kernels: &Kernels,
         buffers: &Buffers,
-        kv: KvType,
+        kv: KvTypes,
         pool: &mut Pool,
     ) -> Result<Recorder, Error> {
         let clock = Clock::new();

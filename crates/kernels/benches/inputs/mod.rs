@@ -3,8 +3,8 @@
 use std::ops::{Deref, DerefMut};
 
 use arclight_kernels::{
-    ActKind, Acts, AttnTile, How, Isa, KV_PAGE, Kernels, KvPageMut, KvPages, KvType, Piece, Rows,
-    RowsMut, TILE_ROWS, Tiles, act_kind, pack_tile, q8_row_bytes, tile_bytes,
+    ActKind, Acts, AttnTile, ByDistance, How, Isa, KV_PAGE, Kernels, KvPageMut, KvPages, KvQueries,
+    KvType, Piece, Rows, RowsMut, TILE_ROWS, Tiles, act_kind, pack_tile, q8_row_bytes, tile_bytes,
 };
 use gguf::TensorType;
 
@@ -172,23 +172,23 @@ pub(crate) fn attn_tile(
     }
     macro_rules! filled {
         ($kind:ident, $q:expr) => {
-            KvPages::$kind {
-                q: $q,
-                k: pages(kv, head_dim, keys, 0, |k, to, slot| {
+            (
+                $q,
+                KvPages::$kind(pages(kv, head_dim, keys, 0, |k, to, slot| {
                     kernels.store_k(k, KvPageMut::$kind(to), slot);
-                }),
-                v: pages(kv, head_dim, keys, 1, |v, to, slot| {
+                })),
+                KvPages::$kind(pages(kv, head_dim, keys, 1, |v, to, slot| {
                     kernels.store_v(v, KvPageMut::$kind(to), slot);
-                }),
-            }
+                })),
+            )
         };
     }
-    let pages = match kv {
-        KvType::F16 => filled!(F16, q),
-        KvType::Bf16 => filled!(Bf16, q),
-        KvType::F32 => filled!(F32, q),
-        KvType::Q8_0 => filled!(Q8_0, quants),
-        KvType::Q4_0 => filled!(Q4_0, quants),
+    let (queries, keys_of, values_of) = match kv {
+        KvType::F16 => filled!(F16, KvQueries::Floats(q)),
+        KvType::Bf16 => filled!(Bf16, KvQueries::Floats(q)),
+        KvType::F32 => filled!(F32, KvQueries::Floats(q)),
+        KvType::Q8_0 => filled!(Q8_0, KvQueries::Quants(quants)),
+        KvType::Q4_0 => filled!(Q4_0, KvQueries::Quants(quants)),
     };
     AttnTile {
         rows,
@@ -196,8 +196,10 @@ pub(crate) fn attn_tile(
         starts: vec![0; rows].leak(),
         limits: vec![keys as u32; rows].leak(),
         soft_cap: f32::INFINITY,
-        slopes: &[],
-        pages,
+        added: ByDistance::Nothing,
+        queries,
+        keys: keys_of,
+        values: values_of,
         next: &[],
     }
 }

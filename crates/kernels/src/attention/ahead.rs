@@ -1,6 +1,6 @@
 //! Bringing pages near before they are read.
 
-use super::{Cell, KV_CHUNK, KV_PAGE, KvType, Tile};
+use super::{AttnTile, Cell, KV_CHUNK, KV_PAGE, KvType, Tile};
 use crate::cpu::{PagesAhead, cpu};
 use crate::simd::Dot;
 use std::ptr;
@@ -57,26 +57,22 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Of a tile of `rows` rows.
+    /// Of a tile whose pages at hand are of type `kv`, with as many pages of values.
     #[inline(always)]
-    pub(super) fn new<C: Cell>(
-        head_dim: usize,
-        rows: usize,
-        k_pages: &[&[C::Unit]],
-        v_pages: &[&[C::Unit]],
-        next: &[&[u8]],
-    ) -> Self {
-        let Distance { near, far } = Distance::of(C::TYPE, head_dim);
-        assert!(k_pages.len() <= PAGES && v_pages.len() <= PAGES, "more pages than a chunk has");
-        let first = k_pages.first().map_or(ptr::null(), |page| page.as_ptr().cast());
+    pub(super) fn new(kv: KvType, tile: &AttnTile<'_>, values: usize) -> Self {
+        let AttnTile { head_dim, rows, keys, next, .. } = *tile;
+        let Distance { near, far } = Distance::of(kv, head_dim);
+        assert!(keys.len() <= PAGES && values <= PAGES, "more pages than a chunk has");
+        let first = if keys.is_empty() { ptr::null() } else { keys.start(0) };
         let mut pages = [first; 2 * PAGES + MOST];
-        let of_tile = k_pages.iter().chain(v_pages).map(|page| page.as_ptr().cast());
-        let order = of_tile.chain(next.iter().map(|page| page.as_ptr()));
+        let of_keys = (0..keys.len()).map(|at| keys.start(at));
+        let of_values = (0..values).map(|at| tile.values.start(at));
+        let order = of_keys.chain(of_values).chain(next.iter().map(|page| page.as_ptr()));
         for (to, page) in pages.iter_mut().zip(order) {
             *to = page;
         }
         let far = far.filter(|_| rows <= MOST_ROWS).unwrap_or(0);
-        Self { pages, values: k_pages.len(), near: near.min(MOST), far: far.min(MOST) }
+        Self { pages, values: keys.len(), near: near.min(MOST), far: far.min(MOST) }
     }
 }
 

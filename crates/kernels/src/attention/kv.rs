@@ -78,24 +78,87 @@ impl std::fmt::Display for KvType {
     }
 }
 
-/// Queries, already multiplied by the softmax scale, and the pages of a chunk in order, by the type
-/// that keys and values are stored in.
+/// How the keys and the values of a cache are stored.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct KvTypes {
+    /// The type of keys.
+    pub keys: KvType,
+    /// The type of values.
+    pub values: KvType,
+}
+
+impl From<KvType> for KvTypes {
+    fn from(both: KvType) -> KvTypes {
+        KvTypes { keys: both, values: both }
+    }
+}
+
+impl KvTypes {
+    /// What the length of a head must be a multiple of.
+    pub const fn head_multiple(self) -> usize {
+        // One is a multiple of the other.
+        let (keys, values) = (self.keys.head_multiple(), self.values.head_multiple());
+        if keys > values { keys } else { values }
+    }
+}
+
+/// The type of both, or that of keys and that of values.
+impl std::fmt::Display for KvTypes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.keys == self.values {
+            true => self.keys.fmt(f),
+            false => f.pad(&format!("{}/{}", self.keys, self.values)),
+        }
+    }
+}
+
+/// Queries, already multiplied by the softmax scale.
+#[derive(Clone, Copy, Debug)]
+pub enum KvQueries<'a> {
+    /// As they are, for keys that are floats. `[rows, head_dim]`
+    Floats(&'a [f32]),
+    /// Quantised by [`crate::Kernels::quantize_q8`], for keys that are too. `[rows, q8_row_bytes(head_dim)]`
+    Quants(&'a [u8]),
+}
+
+/// The pages of a chunk in order, of keys or of values, by the type that these are stored in.
 ///
 /// Keys: `[pages][KV_PAGE / 16, head_dim, 16]`, values: `[pages][KV_PAGE, head_dim]`; pages of
 /// quants are for the kernels to know.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "said above")]
 pub enum KvPages<'a> {
-    /// Queries as they are. `[rows, head_dim]`
-    F16 { q: &'a [f32], k: &'a [&'a [u16]], v: &'a [&'a [u16]] },
-    /// Queries as they are. `[rows, head_dim]`
-    Bf16 { q: &'a [f32], k: &'a [&'a [u16]], v: &'a [&'a [u16]] },
-    /// Queries as they are. `[rows, head_dim]`
-    F32 { q: &'a [f32], k: &'a [&'a [f32]], v: &'a [&'a [f32]] },
-    /// Queries quantised by [`crate::Kernels::quantize_q8`]. `[rows, q8_row_bytes(head_dim)]`
-    Q8_0 { q: &'a [u8], k: &'a [&'a [u8]], v: &'a [&'a [u8]] },
-    /// Queries as for Q8_0.
-    Q4_0 { q: &'a [u8], k: &'a [&'a [u8]], v: &'a [&'a [u8]] },
+    F16(&'a [&'a [u16]]),
+    Bf16(&'a [&'a [u16]]),
+    F32(&'a [&'a [f32]]),
+    Q8_0(&'a [&'a [u8]]),
+    Q4_0(&'a [&'a [u8]]),
+}
+
+impl<'a> KvPages<'a> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            KvPages::F16(pages) | KvPages::Bf16(pages) => pages.len(),
+            KvPages::F32(pages) => pages.len(),
+            KvPages::Q8_0(pages) | KvPages::Q4_0(pages) => pages.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where page `at` begins.
+    #[inline(always)]
+    pub(super) fn start(&self, at: usize) -> *const u8 {
+        match self {
+            KvPages::F16(pages) | KvPages::Bf16(pages) => pages[at].as_ptr().cast(),
+            KvPages::F32(pages) => pages[at].as_ptr().cast(),
+            KvPages::Q8_0(pages) | KvPages::Q4_0(pages) => pages[at].as_ptr(),
+        }
+    }
 }
 
 /// A page of keys, or of values, to be written to.

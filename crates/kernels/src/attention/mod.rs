@@ -21,7 +21,7 @@ mod q8_0;
 mod quantised;
 mod state;
 
-pub use kv::{KvPageMut, KvPages, KvType};
+pub use kv::{KvPageMut, KvPages, KvQueries, KvType, KvTypes};
 
 pub(crate) use float::{Bf16, F16, F32};
 pub(crate) use latents::attend_latents;
@@ -70,13 +70,54 @@ pub struct AttnTile<'a> {
     pub limits: &'a [u32],
     /// Scores `s` become `cap * tanh(s / cap)`; infinity leaves them as they are.
     pub soft_cap: f32,
-    /// What is added to scores by the distance of their key (ALiBi): `[rows]`, or nothing.
-    pub slopes: &'a [Slope],
-    /// Queries, keys and values of the chunk, or of as much of it as any row sees.
-    pub pages: KvPages<'a>,
+    /// What is added to scores by the distance of their key.
+    pub added: ByDistance<'a>,
+    /// The queries of the rows.
+    pub queries: KvQueries<'a>,
+    /// Keys of the chunk, or of as much of it as any row sees.
+    pub keys: KvPages<'a>,
+    /// The values of these.
+    pub values: KvPages<'a>,
     /// What the caller reads after this tile: [`KvType::pages_ahead`] pages, or none. They are
     /// brought near meanwhile.
     pub next: &'a [&'a [u8]],
+}
+
+/// What is added to the scores of rows by the distance of their key: `[rows]` of one kind.
+#[derive(Clone, Copy, Debug)]
+pub enum ByDistance<'a> {
+    /// Nothing.
+    Nothing,
+    /// Straight lines (ALiBi).
+    Lines(&'a [Slope]),
+    /// Numbers of tables (T5).
+    Tables(&'a [Biases<'a>]),
+}
+
+impl ByDistance<'_> {
+    /// Rows for which something is added.
+    fn rows(&self) -> Option<usize> {
+        match self {
+            ByDistance::Nothing => None,
+            ByDistance::Lines(lines) => Some(lines.len()),
+            ByDistance::Tables(tables) => Some(tables.len()),
+        }
+    }
+}
+
+/// A number for each distance, which is added to a row's scores (relative position biases; arXiv:1910.10683).
+#[derive(Clone, Copy, Debug)]
+pub struct Biases<'a> {
+    /// [`bias_table_len`] numbers: that of a key at the row's own place is in the middle, and those of keys behind it
+    /// follow. All keys that are as far as the first or the last number, or farther, must have the same one.
+    pub table: &'a [f32],
+    /// The number of the row's own key, counted from the first key of the pages.
+    pub own: i64,
+}
+
+/// Numbers of a table of biases for distances up to `reach` to either side, beyond which all are alike.
+pub const fn bias_table_len(reach: usize) -> usize {
+    2 * (reach + LANES - 1) + 1
 }
 
 /// A straight line that is added to a row's scores: `slope * (key - own)` for the keys of the tile, by number
@@ -96,40 +137,46 @@ pub(crate) struct Tile<'a, C: Cell> {
     starts: &'a [u32],
     limits: &'a [u32],
     soft_cap: f32,
-    slopes: &'a [Slope],
+    added: ByDistance<'a>,
     k_pages: &'a [&'a [C::Unit]],
     v_pages: &'a [&'a [C::Unit]],
     order: Order,
 }
 
 impl<'a> AttnTile<'a> {
-    /// The tile over its own type of pages; without values where the keys are the values. Panics unless all
-    /// shapes agree.
+    /// The tile over pages of one type, of which one kind may be left out: that of another type, or values where
+    /// the keys are the values. Panics unless all shapes agree.
     pub(crate) fn over<C: Cell>(
         &self,
         q: Rows<'a, C::Query>,
-        k_pages: &'a [&'a [C::Unit]],
+        k_pages: Option<&'a [&'a [C::Unit]]>,
         v_pages: Option<&'a [&'a [C::Unit]]>,
+        latents: bool,
     ) -> Tile<'a, C> {
-        let Self { rows, head_dim, starts, limits, soft_cap, slopes, next, .. } = *self;
+        let Self { rows, head_dim, starts, limits, soft_cap, added, .. } = *self;
         C::TYPE.check_head(head_dim);
         assert!(soft_cap > 0.0, "a soft cap of {soft_cap}");
-        let lines = slopes.len();
-        assert!(lines == 0 || lines == rows, "{lines} slopes for {rows} rows");
+        if let Some(numbers) = added.rows() {
+            assert!(numbers == rows, "distances count for {numbers} rows of {rows}");
+        }
+        if let ByDistance::Tables(tables) = added {
+            let whole = |of: &Biases<'_>| of.table.len() % 2 == 1 && of.table.len() >= LANES;
+            assert!(tables.iter().all(whole), "a table of biases has a middle");
+        }
+        let values = if latents { 0 } else { self.values.len() };
         assert!(starts.len() == rows, "{} starts for {rows} rows", starts.len());
         assert!(limits.len() == rows, "{} limits for {rows} rows", limits.len());
         for (&start, &limit) in starts.iter().zip(limits) {
             assert!((1..=KV_CHUNK as u32).contains(&limit), "limit {limit} outside 1..={KV_CHUNK}");
             assert!(start < limit, "no key from {start} to {limit}");
             let pages = (limit as usize).div_ceil(KV_PAGE);
-            let values = v_pages.map_or(pages, |v_pages| v_pages.len());
+            let keys = self.keys.len();
             assert!(
-                pages <= k_pages.len() && pages <= values,
-                "{limit} keys need {pages} pages: {} of keys, {values} of values given",
-                k_pages.len(),
+                pages <= keys && (latents || pages <= values),
+                "{limit} keys need {pages} pages: {keys} of keys, {values} of values given",
             );
         }
-        let v_pages = v_pages.unwrap_or_default();
+        let (k_pages, v_pages) = (k_pages.unwrap_or_default(), v_pages.unwrap_or_default());
         for page in k_pages.iter().chain(v_pages) {
             let bytes = size_of_val(*page);
             assert!(
@@ -137,8 +184,8 @@ impl<'a> AttnTile<'a> {
                 "a page of {bytes} bytes for head_dim {head_dim}"
             );
         }
-        let order = Order::new::<C>(head_dim, rows, k_pages, v_pages, next);
-        Tile { q, head_dim, starts, limits, soft_cap, slopes, k_pages, v_pages, order }
+        let order = Order::new(C::TYPE, self, values);
+        Tile { q, head_dim, starts, limits, soft_cap, added, k_pages, v_pages, order }
     }
 }
 
@@ -249,6 +296,29 @@ pub(crate) fn attend_chunk<S: Simd, C: Cell>(
     in_groups!(S, t.limits.len(), first => group(s, t, first, scratch, out));
 }
 
+/// The first half of [`attend_chunk`]: weights of keys, into `scratch`, and the maxima and sums of states. The tile
+/// has no pages of values.
+#[inline(always)]
+pub(crate) fn weigh_chunk<S: Simd, C: Cell>(
+    s: S,
+    t: &Tile<'_, C>,
+    scratch: &mut [f32],
+    out: &mut [f32],
+) {
+    in_groups!(S, t.limits.len(), r => softmax_weights(s, t, r, &mut scratch[r * KV_CHUNK..], out));
+}
+
+/// The second half, of values of whatever type: the tile has no pages of keys.
+#[inline(always)]
+pub(crate) fn sum_chunk<S: Simd, C: Cell>(
+    s: S,
+    t: &Tile<'_, C>,
+    scratch: &mut [f32],
+    out: &mut [f32],
+) {
+    in_groups!(S, t.limits.len(), r => weighted_values(s, t, r, &mut scratch[r * KV_CHUNK..], out));
+}
+
 /// Attention of rows `first..first + R`.
 #[inline(always)]
 fn group<S: Simd, C: Cell, const R: usize>(
@@ -296,10 +366,16 @@ fn softmax_weights<S: Simd, C: Cell, const R: usize>(
             soft_cap(s, blocks_of(&mut p[r], seen[r]).as_flattened_mut(), t.soft_cap);
         }
     }
-    if !t.slopes.is_empty() {
-        for r in 0..R {
-            let first_key = seen[r].start / LANES * LANES;
-            add_line(s, blocks_of(&mut p[r], seen[r]), first_key, t.slopes[first + r]);
+    for r in 0..R {
+        let first_key = seen[r].start / LANES * LANES;
+        match t.added {
+            ByDistance::Nothing => break,
+            ByDistance::Lines(lines) => {
+                add_line(s, blocks_of(&mut p[r], seen[r]), first_key, lines[first + r]);
+            }
+            ByDistance::Tables(tables) => {
+                add_biases(s, blocks_of(&mut p[r], seen[r]), first_key, tables[first + r]);
+            }
         }
     }
     let (max, sum) = weights(s, p, seen, Ahead::of_weights(t, first));
@@ -347,6 +423,19 @@ fn add_line<S: Simd>(s: S, scores: &mut [[f32; LANES]], first: usize, line: Slop
         let near = s.sub(s.splat(0.0), s.max(distance, s.sub(s.splat(0.0), distance)));
         s.store(s.fma(slope, near, s.load(block)), block);
         distance = s.add(distance, step);
+    }
+}
+
+/// Adds the numbers of a table to scores, of which the first is that of key `first`.
+#[inline(always)]
+fn add_biases<S: Simd>(s: S, scores: &mut [[f32; LANES]], first: usize, biases: Biases<'_>) {
+    let Biases { table, own } = biases;
+    let (middle, last) = ((table.len() / 2) as i64, (table.len() - LANES) as i64);
+    for (i, block) in scores.iter_mut().enumerate() {
+        let at = (first + i * LANES) as i64 - own + middle;
+        let at = at.clamp(0, last) as usize;
+        let numbers: &[f32; LANES] = table[at..].first_chunk().expect("the last one is whole");
+        s.store(s.add(s.load(numbers), s.load(block)), block);
     }
 }
 

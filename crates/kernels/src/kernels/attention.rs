@@ -2,35 +2,35 @@
 
 use super::{Kernels, same_len};
 use crate::acts::{elements, q8_row_bytes};
-use crate::attention::{AttnTile, KvPageMut, KvPages, PageUnit, attn_scratch_len, attn_state_len};
+use crate::attention::{
+    AttnTile, KvPageMut, KvPages, KvQueries, PageUnit, attn_scratch_len, attn_state_len,
+};
 use crate::q8::Q8Block;
 use crate::simd::LANES;
 use crate::views::Rows;
 
-/// The entry point for the type that a tile's pages are of: how queries are given; the tile over that type, with
-/// its values or `without`; its pages of keys.
-macro_rules! by_type {
-    (@ with $v:ident) => { Some($v) };
-    (@ without $v:ident) => {{ let _ = $v; None }};
-    ($values:ident $tile:ident, $($kv:ident($queries:ident): $t:ident, $k:pat => $call:expr,)*) => {
-        match $tile.pages {
-            $(KvPages::$kv { q, k, v } => {
-                let ($t, $k) = (&$tile.over($queries(q, $tile), k, by_type!(@ $values v)), k);
-                $call;
-            })*
-        }
-    };
-}
-
 /// Queries as they are.
-fn floats<'a>(q: &'a [f32], tile: &AttnTile<'_>) -> Rows<'a, f32> {
+#[track_caller]
+fn floats<'a>(tile: &AttnTile<'a>) -> Rows<'a, f32> {
+    let KvQueries::Floats(q) = tile.queries else {
+        panic!("keys are floats and queries are quants")
+    };
     Rows::new(q, tile.rows, tile.head_dim, tile.head_dim)
 }
 
 /// Queries in 8 bits.
-fn quants<'a>(q: &'a [u8], tile: &AttnTile<'_>) -> Rows<'a, Q8Block> {
+#[track_caller]
+fn quants<'a>(tile: &AttnTile<'a>) -> Rows<'a, Q8Block> {
+    let KvQueries::Quants(q) = tile.queries else {
+        panic!("keys are quants and queries are floats")
+    };
     let bytes = q8_row_bytes(tile.head_dim);
     elements(Rows::new(q, tile.rows, bytes, bytes))
+}
+
+/// No queries, of whatever kind.
+fn none<'a, Q>(_: &AttnTile<'a>) -> Rows<'a, Q> {
+    Rows::new(&[], 0, 0, 0)
 }
 
 #[track_caller]
@@ -81,14 +81,50 @@ impl Kernels {
     /// If the tile's shapes do not agree, `scratch` is shorter than [`attn_scratch_len`], or `out`
     /// is not `rows * attn_state_len` long.
     pub fn attend_chunk(&self, tile: &AttnTile<'_>, scratch: &mut [f32], out: &mut [f32]) {
+        use KvPages::{Bf16, F16, F32, Q4_0, Q8_0};
         check_room(tile, scratch, out);
-        by_type!(with tile,
-            F16(floats): t, _ => call!(self.attend_chunk_f16(t, scratch, out)),
-            Bf16(floats): t, _ => call!(self.attend_chunk_bf16(t, scratch, out)),
-            F32(floats): t, _ => call!(self.attend_chunk_f32(t, scratch, out)),
-            Q8_0(quants): t, _ => call!(self.attend_chunk_q8_0(t, scratch, out)),
-            Q4_0(quants): t, _ => call!(self.attend_chunk_q4_0(t, scratch, out)),
-        );
+        /// Of keys and values of one type in one go.
+        macro_rules! of_type {
+            ($call:ident, $q:ident, $k:ident, $v:ident) => {
+                call!(self.$call(&tile.over($q(tile), Some($k), Some($v), false), scratch, out))
+            };
+        }
+        match (tile.keys, tile.values) {
+            (F16(k), F16(v)) => of_type!(attend_chunk_f16, floats, k, v),
+            (Bf16(k), Bf16(v)) => of_type!(attend_chunk_bf16, floats, k, v),
+            (F32(k), F32(v)) => of_type!(attend_chunk_f32, floats, k, v),
+            (Q8_0(k), Q8_0(v)) => of_type!(attend_chunk_q8_0, quants, k, v),
+            (Q4_0(k), Q4_0(v)) => of_type!(attend_chunk_q4_0, quants, k, v),
+            _ => self.attend_two_types(tile, scratch, out),
+        }
+    }
+
+    /// Of keys of one type and values of another: the same work in two goes.
+    fn attend_two_types(&self, tile: &AttnTile<'_>, scratch: &mut [f32], out: &mut [f32]) {
+        macro_rules! weigh {
+            ($call:ident, $q:ident, $k:ident) => {
+                call!(self.$call(&tile.over($q(tile), Some($k), None, false), scratch, out))
+            };
+        }
+        macro_rules! sum {
+            ($call:ident, $v:ident) => {
+                call!(self.$call(&tile.over(none(tile), None, Some($v), false), scratch, out))
+            };
+        }
+        match tile.keys {
+            KvPages::F16(k) => weigh!(weigh_chunk_f16, floats, k),
+            KvPages::Bf16(k) => weigh!(weigh_chunk_bf16, floats, k),
+            KvPages::F32(k) => weigh!(weigh_chunk_f32, floats, k),
+            KvPages::Q8_0(k) => weigh!(weigh_chunk_q8_0, quants, k),
+            KvPages::Q4_0(k) => weigh!(weigh_chunk_q4_0, quants, k),
+        }
+        match tile.values {
+            KvPages::F16(v) => sum!(sum_chunk_f16, v),
+            KvPages::Bf16(v) => sum!(sum_chunk_bf16, v),
+            KvPages::F32(v) => sum!(sum_chunk_f32, v),
+            KvPages::Q8_0(v) => sum!(sum_chunk_q8_0, v),
+            KvPages::Q4_0(v) => sum!(sum_chunk_q4_0, v),
+        }
     }
 
     /// [`Kernels::attend_chunk`] of keys that are the values too: the tile's pages of values do not count, and the
@@ -105,13 +141,19 @@ impl Kernels {
         out: &mut [f32],
     ) {
         check_room(tile, scratch, out);
-        by_type!(without tile,
-            F16(floats): t, k => call!(self.attend_latents_f16(t, room(turned, k), scratch, out)),
-            Bf16(floats): t, k => call!(self.attend_latents_bf16(t, room(turned, k), scratch, out)),
-            F32(floats): t, k => call!(self.attend_latents_f32(t, room(turned, k), scratch, out)),
-            Q8_0(quants): t, k => call!(self.attend_latents_q8_0(t, room(turned, k), scratch, out)),
-            Q4_0(quants): t, k => call!(self.attend_latents_q4_0(t, room(turned, k), scratch, out)),
-        );
+        macro_rules! of_type {
+            ($call:ident, $q:ident, $k:ident) => {{
+                let tile = &tile.over($q(tile), Some($k), None, true);
+                call!(self.$call(tile, room(turned, $k), scratch, out))
+            }};
+        }
+        match tile.keys {
+            KvPages::F16(k) => of_type!(attend_latents_f16, floats, k),
+            KvPages::Bf16(k) => of_type!(attend_latents_bf16, floats, k),
+            KvPages::F32(k) => of_type!(attend_latents_f32, floats, k),
+            KvPages::Q8_0(k) => of_type!(attend_latents_q8_0, quants, k),
+            KvPages::Q4_0(k) => of_type!(attend_latents_q4_0, quants, k),
+        }
     }
 
     /// Joins two states of each query row: `acc` over the keys to the left, `part` over those to

@@ -1,6 +1,6 @@
 //! The types that keys and values can be stored in, and what is stored of a number, by the book.
 
-use arclight_kernels::{KvPageMut, KvPages, KvType};
+use arclight_kernels::{KvPageMut, KvPages, KvQueries, KvType};
 use gguf::TensorType;
 use half::{bf16, f16};
 
@@ -19,13 +19,14 @@ pub(crate) trait Cell {
         exact(q)
     }
     fn page(page: &mut [Self::Unit]) -> KvPageMut<'_>;
-    /// `quants`: the queries in 8 bits, if the head is long enough for that.
-    fn pages<'a>(
-        q: &'a [f32],
-        quants: &'a [u8],
-        k: &'a [&'a [Self::Unit]],
-        v: &'a [&'a [Self::Unit]],
-    ) -> KvPages<'a>;
+    /// Queries for keys of this type. `quants`: the same in 8 bits, if the head is long enough for that.
+    fn queries<'a>(q: &'a [f32], quants: &'a [u8]) -> KvQueries<'a> {
+        match Self::TYPE.quantises_queries() {
+            true => KvQueries::Quants(quants),
+            false => KvQueries::Floats(q),
+        }
+    }
+    fn pages<'a>(pages: &'a [&'a [Self::Unit]]) -> KvPages<'a>;
 }
 
 fn exact(x: &[f32]) -> Vec<f64> {
@@ -60,8 +61,8 @@ impl Cell for F16 {
         KvPageMut::F16(page)
     }
 
-    fn pages<'a>(q: &'a [f32], _: &'a [u8], k: &'a [&'a [u16]], v: &'a [&'a [u16]]) -> KvPages<'a> {
-        KvPages::F16 { q, k, v }
+    fn pages<'a>(pages: &'a [&'a [u16]]) -> KvPages<'a> {
+        KvPages::F16(pages)
     }
 }
 
@@ -78,8 +79,8 @@ impl Cell for Bf16 {
         KvPageMut::Bf16(page)
     }
 
-    fn pages<'a>(q: &'a [f32], _: &'a [u8], k: &'a [&'a [u16]], v: &'a [&'a [u16]]) -> KvPages<'a> {
-        KvPages::Bf16 { q, k, v }
+    fn pages<'a>(pages: &'a [&'a [u16]]) -> KvPages<'a> {
+        KvPages::Bf16(pages)
     }
 }
 
@@ -96,8 +97,8 @@ impl Cell for F32 {
         KvPageMut::F32(page)
     }
 
-    fn pages<'a>(q: &'a [f32], _: &'a [u8], k: &'a [&'a [f32]], v: &'a [&'a [f32]]) -> KvPages<'a> {
-        KvPages::F32 { q, k, v }
+    fn pages<'a>(pages: &'a [&'a [f32]]) -> KvPages<'a> {
+        KvPages::F32(pages)
     }
 }
 
@@ -126,8 +127,8 @@ impl Cell for Q8_0 {
         KvPageMut::Q8_0(page)
     }
 
-    fn pages<'a>(_: &'a [f32], q: &'a [u8], k: &'a [&'a [u8]], v: &'a [&'a [u8]]) -> KvPages<'a> {
-        KvPages::Q8_0 { q, k, v }
+    fn pages<'a>(pages: &'a [&'a [u8]]) -> KvPages<'a> {
+        KvPages::Q8_0(pages)
     }
 }
 
@@ -153,7 +154,7 @@ impl Cell for Q4_0 {
         KvPageMut::Q4_0(page)
     }
 
-    fn pages<'a>(_: &'a [f32], q: &'a [u8], k: &'a [&'a [u8]], v: &'a [&'a [u8]]) -> KvPages<'a> {
-        KvPages::Q4_0 { q, k, v }
+    fn pages<'a>(pages: &'a [&'a [u8]]) -> KvPages<'a> {
+        KvPages::Q4_0(pages)
     }
 }

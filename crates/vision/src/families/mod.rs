@@ -16,7 +16,7 @@ pub(crate) fn marker(family: VisionFamily) -> &'static str {
     match family {
         VisionFamily::Idefics3 | VisionFamily::Lfm2 => "<image>",
         VisionFamily::Gemma3 => "<start_of_image>",
-        VisionFamily::Qwen25 | VisionFamily::Qwen3 => "<|image_pad|>",
+        VisionFamily::Qwen2 | VisionFamily::Qwen25 | VisionFamily::Qwen3 => "<|image_pad|>",
         VisionFamily::Pixtral => "[IMG]",
     }
 }
@@ -24,7 +24,9 @@ pub(crate) fn marker(family: VisionFamily) -> &'static str {
 /// What is written for a picture in the text of a message.
 pub(crate) fn mark_in_text(family: VisionFamily) -> &'static str {
     match family {
-        VisionFamily::Qwen25 | VisionFamily::Qwen3 => "<|vision_start|><|image_pad|><|vision_end|>",
+        VisionFamily::Qwen2 | VisionFamily::Qwen25 | VisionFamily::Qwen3 => {
+            "<|vision_start|><|image_pad|><|vision_end|>"
+        }
         other => marker(other),
     }
 }
@@ -44,7 +46,7 @@ pub(crate) fn pieces(encoder: Encoder<'_>, picture: &Picture) -> Vec<Piece> {
             let [before, after] = ["\n\n<start_of_image>", "<end_of_image>\n\n"].map(text);
             vec![before, outputs(tile), after]
         }
-        VisionFamily::Qwen25 | VisionFamily::Qwen3 => {
+        VisionFamily::Qwen2 | VisionFamily::Qwen25 | VisionFamily::Qwen3 => {
             let size = qwen::size(vision, (picture.width(), picture.height()));
             vec![outputs(tile(encoder, resize(picture, size, Filter::Bicubic)))]
         }
@@ -96,7 +98,8 @@ fn tile((vision, salt): Encoder<'_>, picture: Picture) -> Arc<Tile> {
     let id = *hasher.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes");
     let unit = vision.patch * vision.merge;
     let grid = (picture.height() / unit, picture.width() / unit);
-    let spread = [VisionFamily::Qwen25, VisionFamily::Qwen3].contains(&vision.family);
+    let spread =
+        matches!(vision.family, VisionFamily::Qwen2 | VisionFamily::Qwen25 | VisionFamily::Qwen3);
     let together = vision.family == VisionFamily::Gemma3;
     Arc::new(Tile { picture, id, grid, spread, together })
 }

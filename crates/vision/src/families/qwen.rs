@@ -1,4 +1,5 @@
-//! Qwen2.5-VL and Qwen3-VL: pictures keep their shape, as far as whole squares of patches allow (arXiv:2502.13923).
+//! Qwen2-VL, Qwen2.5-VL and Qwen3-VL: pictures keep their shape, as far as whole squares of patches allow
+//! (arXiv:2409.12191).
 
 use super::rounded;
 use models::Vision;
