@@ -13,6 +13,7 @@ import bitnet
 import checkpoints
 import compare
 import quantised
+import vectors
 import written
 
 HERE = Path(__file__).resolve().parent
@@ -96,6 +97,8 @@ def main() -> None:
         if not names or name in names:
             pre = checkpoints.build_more(name, work / name)
             tell(name, one(arclight, converter, work / name, pre, None))
+            if name.startswith("t5_"):
+                tell(f"{name} (vectors)", vectors.differences(arclight, run, work / name, work))
     for name in written.WRITTEN:
         if not names or name in names:
             pre = written.build(name, work / name)

@@ -128,7 +128,8 @@ def save(model, name: str, folder: Path) -> None:
     kind = torch.float16 if name in HALF else torch.float32 if name in SINGLE else torch.bfloat16
     model.to(kind)
     model.config.dtype = kind
-    model.config.bos_token_id, model.config.eos_token_id = 1, 2
+    if not name.startswith("t5_"):
+        model.config.bos_token_id, model.config.eos_token_id = 1, 2
     model.save_pretrained(folder, max_shard_size="150KB" if name in SHARDS else "1GB")
     (folder / "generation_config.json").unlink(missing_ok=True)
 

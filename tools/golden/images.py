@@ -215,6 +215,33 @@ def mistral3_rows(got):
     return [width // 16] * (height // 16)
 
 
+def gemma4_config():
+    # A window that is shorter than an image; layers without one read images as they read text.
+    text = dict(TEXT, rms_norm_eps=1e-5, pad_token_id=0, sliding_window=10, head_dim=16, global_head_dim=16, hidden_size_per_layer_input=0,
+                vocab_size_per_layer_input=VOCAB, use_bidirectional_attention="vision", tie_word_embeddings=True,
+                layer_types=["sliding_attention", "full_attention"],
+                rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 1e6},
+                                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}})
+    return transformers.Gemma4Config(
+        text_config=text, audio_config=None, image_token_id=IMAGE, tie_word_embeddings=True, boi_token_id=0, eoi_token_id=1,
+        vision_config=dict(hidden_size=64, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4,
+                           head_dim=16, patch_size=8, position_embedding_size=64, pooling_kernel_size=3, standardize=True,
+                           use_clipped_linears=False, rms_norm_eps=1e-6))
+
+
+def gemma4_processor():
+    transformers.models.gemma4.image_processing_gemma4._SUPPORTED_SOFT_TOKENS = (12,)
+    return transformers.Gemma4ImageProcessor(patch_size=8, max_soft_tokens=12, pooling_kernel_size=3)
+
+
+def gemma4_tiles(got):
+    at = got["image_position_ids"][0]
+    count = int((at[:, 0] >= 0).sum())
+    width, height = (int(n) + 1 for n in at[:count].amax(0))
+    own = got["pixel_values"][0][:count].reshape(height, width, 8, 8, 3)
+    return [own.permute(4, 0, 2, 1, 3).reshape(3, height * 8, width * 8)]
+
+
 def lfm2_config():
     text = dict(TEXT, model_type="lfm2", norm_eps=1e-5, layer_types=["full_attention"] * 2, conv_L_cache=3,
                 block_auto_adjust_ff_dim=False, tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 1e6})
@@ -361,6 +388,40 @@ FAMILIES = [
         more=lambda got, tokens: {"pixel_values": got["pixel_values"], "image_sizes": got["image_sizes"]},
     ),
     Family(
+        "gemma4_images", "Gemma4ForConditionalGeneration", gemma4_config, gemma4_processor, "gemma4",
+        llama("model.language_model.", 2, layer={
+            "blk.{}.ffn_norm": "model.language_model.layers.{}.pre_feedforward_layernorm",
+            "blk.{}.post_attention_norm": "model.language_model.layers.{}.post_attention_layernorm",
+            "blk.{}.post_ffw_norm": "model.language_model.layers.{}.post_feedforward_layernorm",
+            "blk.{}.attn_q_norm": "model.language_model.layers.{}.self_attn.q_norm",
+            "blk.{}.attn_k_norm": "model.language_model.layers.{}.self_attn.k_norm"}),
+        {"v.patch_embd.weight": [("model.vision_tower.patch_embedder.input_proj.weight",
+                                  lambda p: p.view(p.shape[0], 8, 8, 3).permute(0, 3, 1, 2))],
+         "v.position_embd.weight": "model.vision_tower.patch_embedder.position_embedding_table",
+         **layers(3, {"v.blk.{}.ln1": "model.vision_tower.encoder.layers.{}.input_layernorm",
+                      "v.blk.{}.attn_post_norm": "model.vision_tower.encoder.layers.{}.post_attention_layernorm",
+                      "v.blk.{}.ln2": "model.vision_tower.encoder.layers.{}.pre_feedforward_layernorm",
+                      "v.blk.{}.ffn_post_norm": "model.vision_tower.encoder.layers.{}.post_feedforward_layernorm",
+                      **{f"v.blk.{{}}.attn_{m}_norm": f"model.vision_tower.encoder.layers.{{}}.self_attn.{m}_norm" for m in "qk"},
+                      **{f"v.blk.{{}}.attn_{m}": f"model.vision_tower.encoder.layers.{{}}.self_attn.{m}_proj.linear" for m in "qkv"},
+                      "v.blk.{}.attn_out": "model.vision_tower.encoder.layers.{}.self_attn.o_proj.linear",
+                      **{f"v.blk.{{}}.ffn_{m}": f"model.vision_tower.encoder.layers.{{}}.mlp.{m}_proj.linear"
+                         for m in ("gate", "up", "down")}}),
+         "v.std_bias": "model.vision_tower.std_bias", "v.std_scale": "model.vision_tower.std_scale",
+         "mm.input_projection.weight": "model.embed_vision.embedding_projection.weight"},
+        {"projector_type": "gemma4v", "vision": {
+            **VISION_KEYS, "image_size": 224, "embedding_length": 64, "image_mean": [0.0] * 3, "image_std": [1.0] * 3,
+            "image_max_pixels": 12 * 24 * 24}},
+        text_keys={"attention.sliding_window": 10, "attention.sliding_window_pattern": [True, False], "rope.freq_base": 1e6,
+                   "rope.freq_base_swa": 1e4, "attention.key_length_swa": 16, "attention.value_length_swa": 16,
+                   "rope.dimension_count_swa": 16},
+        gains={"post_attention_norm": 6.0, "post_ffw_norm": 6.0, "attn_q_norm": 0.6, "attn_k_norm": 0.6},
+        tiles=gemma4_tiles,
+        outputs=lambda got: [int(got["num_soft_tokens_per_image"][0])],
+        more=lambda got, tokens: {"pixel_values": got["pixel_values"], "image_position_ids": got["image_position_ids"],
+                                  "mm_token_type_ids": (tokens == IMAGE).int()},
+    ),
+    Family(
         "lfm2vl_images", "Lfm2VlForConditionalGeneration", lfm2_config, lfm2_processor, "lfm2",
         {"token_embd.weight": "model.language_model.embed_tokens.weight",
          "token_embd_norm.weight": "model.language_model.embedding_norm.weight",
@@ -398,7 +459,8 @@ def unpermute(data: np.ndarray, heads: int) -> np.ndarray:
 
 def fill(spec: Family, model, seed: int) -> tuple[dict, dict]:
     """The tensors of both files, with amplitude and offset, given to the model as well."""
-    parameters = dict(model.named_parameters())
+    buffers = {name: b for name, b in model.named_buffers() if name.endswith(("std_bias", "std_scale"))}
+    parameters = {**dict(model.named_parameters()), **buffers}
     left, files = set(parameters), []
     for tensors in (spec.text_tensors, spec.image_tensors):
         file = {}
@@ -409,7 +471,9 @@ def fill(spec: Family, model, seed: int) -> tuple[dict, dict]:
             to = [view(parameters[name].data) for name, view in views]
             shape = (sum(t.shape[0] for t in to), *to[0].shape[1:])
             kind = ours.removesuffix(".weight").removesuffix(".bias").rsplit(".", 1)[-1]
-            if kind in ("ln1", "ln2", "post_ln", "pre_ln", "norm", "input_norm"):
+            if kind in ("std_bias", "std_scale"):
+                spread = (np.float32(0.5), np.float32(1.0 if kind == "std_scale" else 0.0))
+            elif kind in ("ln1", "ln2", "post_ln", "pre_ln", "norm", "input_norm"):
                 spread = (0.5, 1.0) if ours.endswith(".weight") else (0.2, 0.0)
                 spread = tuple(np.float32(x) for x in spread)
             elif ours.startswith("v.patch_embd.weight"):

@@ -26,6 +26,7 @@ mod images;
 mod imatrix;
 mod inspect;
 mod interrupt;
+mod kept;
 mod library;
 mod load;
 mod logging;

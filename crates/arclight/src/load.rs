@@ -23,7 +23,11 @@ pub(crate) fn open(arg: &ModelArg) -> Result<ModelFile, Error> {
     match arg.named() {
         Some(text) => {
             let missing = if arg.offline { Missing::Offline } else { Missing::Fetch };
-            let file = model_file::open(hub::file(text, missing)?)?;
+            let path = hub::file(text, missing)?;
+            let file = match arg.keep_converted {
+                true => model_file::open_and_keep(path)?,
+                false => model_file::open(path)?,
+            };
             if Adapter::is_adapter(&file.gguf()?) {
                 let path = file.path().display();
                 return Err(Error::Refused(format!(

@@ -1,6 +1,7 @@
 //! Opening a model: a GGUF file, or a folder of the Hugging Face Hub, which is converted as it is read.
 
 use crate::error::Error;
+use crate::kept;
 use arclight_engine::{ModelFile, Produce};
 use convert::{Conversion, Options};
 use std::ops::Range;
@@ -21,8 +22,20 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<ModelFile, Error> {
         )));
     }
     match is_of_hub(path) {
-        true => converted(path, &Options::default()).map(|(file, _)| file),
+        true => match kept::find(path) {
+            Some(file) => Ok(file),
+            None => converted(path, &Options::default()).map(|(file, _)| file),
+        },
         false => Ok(ModelFile::open(path)?),
+    }
+}
+
+/// The same; what a folder is converted to is kept.
+pub(crate) fn open_and_keep(path: impl AsRef<Path>) -> Result<ModelFile, Error> {
+    let path = path.as_ref();
+    match is_of_hub(path) && !convert::is_adapter(path) {
+        true => kept::open(path),
+        false => open(path),
     }
 }
 

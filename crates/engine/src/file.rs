@@ -41,6 +41,14 @@ impl ModelFile {
         Ok(ModelFile { path, source: Source::Mapped(files) })
     }
 
+    /// The same of a file that stands for something else, which messages are to name.
+    ///
+    /// # Errors
+    /// As [`ModelFile::open`].
+    pub fn open_as(path: &Path, name: &Path) -> Result<ModelFile, Error> {
+        Ok(ModelFile { path: name.to_owned(), ..ModelFile::open(path)? })
+    }
+
     /// A model that is in memory already; `name` stands in error messages.
     pub fn from_bytes(name: &str, bytes: impl Into<Cow<'static, [u8]>>) -> ModelFile {
         ModelFile { path: PathBuf::from(name), source: Source::Memory(bytes.into()) }

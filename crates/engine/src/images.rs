@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::file::ModelFile;
 use crate::load::LoadProgress;
 use crate::options::{KvSize, LoadOptions, Numa};
-use graph::{Inset, KvType, Outputs, Schedules, Spot};
+use graph::{Inset, KvType, Outputs, Schedules, Spot, Together};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl Encoder {
             rows: &rows.values,
             spots: &rows.spots,
             span: rows.count,
-            together: true,
+            together: Together::Everywhere,
             runs: &rows.runs,
         };
         // Ids of a sequence that shares nothing tell nothing.
@@ -260,7 +260,7 @@ impl Images {
             if own.start < end || own.end > tokens {
                 return Err(Error::ImagePlace { at: own.start });
             }
-            if part.tile.together() && own.len() > most {
+            if part.tile.together() != Together::No && own.len() > most {
                 return Err(Error::ImageStep { outputs: own.len(), most });
             }
             end = own.end;
@@ -303,7 +303,7 @@ impl Images {
             if own.end <= from || own.start >= end {
                 continue;
             }
-            if part.rows.is_none() || part.tile.together() && own.end > end {
+            if part.rows.is_none() || part.tile.together() != Together::No && own.end > end {
                 end = own.start.max(from);
             }
         }
@@ -313,7 +313,9 @@ impl Images {
     /// Where a sequence can go on of which `len` tokens are there: not within rows that see each other.
     pub(crate) fn resume(&self, len: usize) -> usize {
         let within = |part: &&ImagePart| {
-            part.tile.together() && part.range().start < len && len < part.range().end
+            part.tile.together() != Together::No
+                && part.range().start < len
+                && len < part.range().end
         };
         self.0.iter().find(within).map_or(len, |part| part.range().start)
     }

@@ -18,6 +18,7 @@ const MODELS: &[&str] = &[
     "qwen2vl_images",
     "qwen25vl_images",
     "qwen3vl_images",
+    "gemma4_images",
     "mistral3_images",
     "lfm2vl_images",
 ];

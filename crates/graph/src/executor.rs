@@ -7,6 +7,7 @@ use crate::builder::Graph;
 use crate::compile::Stage;
 use crate::error::Error;
 use crate::exec::{self, LocalReplica, Replica, StepPart, tile_tokens};
+use crate::inset::Together;
 use crate::load::{PackProgress, Weights};
 use crate::logits::{Logits, Table};
 use crate::lower::Variant;
@@ -419,7 +420,8 @@ impl Executor {
         let tokens = self.input.tokens.len();
         let pieces = self.replicas[0].plan.pieces(tokens);
         // Rows that see each other are one part.
-        let together = |s: SeqInput<'_>| s.insets.iter().any(|inset| inset.together);
+        let together =
+            |s: SeqInput<'_>| s.insets.iter().any(|inset| inset.together != Together::No);
         if pieces == 1 || sequences.clone().any(together) {
             return Ok(1);
         }

@@ -23,9 +23,21 @@ pub struct Inset<'a> {
     pub span: usize,
     /// Whether the rows see each other, and not only those before them, where a layer sees tokens before it. They
     /// are one step then.
-    pub together: bool,
+    pub together: Together,
     /// Ends of the runs of rows that see each other in layers with [`Keep::Runs`](crate::Keep); empty: one run.
     pub runs: &'a [u32],
+}
+
+/// Layers of tokens that see those before them in which the rows of an image see each other too.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Together {
+    /// In none.
+    #[default]
+    No,
+    /// In those with a window (Gemma 4).
+    InWindows,
+    /// In all.
+    Everywhere,
 }
 
 impl Inset<'_> {
@@ -77,7 +89,7 @@ pub(crate) fn check(
             let got = rows.len();
             return bad(format!("{len} rows of an image have {got} numbers but need {width} each"));
         }
-        if (together || !runs.is_empty()) && step != own {
+        if (together != Together::No || !runs.is_empty()) && step != own {
             return bad(format!("rows {} to {} of an image must be one step", own.start, own.end));
         }
     }
@@ -126,7 +138,7 @@ mod tests {
     use super::*;
 
     const PLAIN: Inset<'static> =
-        Inset { at: 0, len: 1, rows: &[], spots: &[], span: 1, together: false, runs: &[] };
+        Inset { at: 0, len: 1, rows: &[], spots: &[], span: 1, together: Together::No, runs: &[] };
 
     #[test]
     fn places_go_on_behind_an_image_by_its_span() {
@@ -167,7 +179,7 @@ mod tests {
         let short = Inset { rows: &rows[..8], ..image };
         assert!(refused(&[short], 0..4).contains("8 numbers but need 4 each"));
         assert_eq!(refused(&[short], 5..9), "", "none of them is in the step");
-        let together = Inset { together: true, ..image };
+        let together = Inset { together: Together::Everywhere, ..image };
         assert!(refused(&[together], 0..4).contains("must be one step"));
         assert_eq!(refused(&[together], 0..5), "");
         assert!(refused(&[Inset { runs: &[2], ..image }], 0..9).contains("ascend to their number"));

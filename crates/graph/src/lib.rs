@@ -68,7 +68,7 @@ pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
 pub use error::{AdapterFault, Error, ScheduleFault};
 pub use executor::Executor;
 pub use forecast::{Forecast, Task, TaskStage};
-pub use inset::{Inset, Spot};
+pub use inset::{Inset, Spot, Together};
 pub use instr::{Access, Finish, Gather, HeadInputs, Inputs, Instr, InstrKind, Reach, Work};
 pub use list::Append;
 pub use listing::LayerListing;

@@ -27,12 +27,14 @@ pub struct Rope {
     pub long: Option<(usize, Vec<f32>)>,
     /// Which axis each pair follows, where places have several; empty: the first.
     pub axes: Vec<u8>,
+    /// Whether pairs are within each half of what is rotated, those of the first half first (Gemma 4's images).
+    pub halves: bool,
 }
 
 impl Rope {
     /// RoPE with the angles `inv_freq`, and nothing else.
     pub fn new(style: RopeStyle, inv_freq: Vec<f32>) -> Rope {
-        Rope { style, inv_freq, amplitude: 1.0, long: None, axes: Vec::new() }
+        Rope { style, inv_freq, amplitude: 1.0, long: None, axes: Vec::new(), halves: false }
     }
 }
 
@@ -328,6 +330,23 @@ pub enum Merging {
     InTurns,
     /// Their mean.
     Mean,
+    /// Their mean, from which a vector is taken off, times another.
+    Standardised {
+        /// What is taken off.
+        less: VectorId,
+        /// Factors on the difference.
+        times: VectorId,
+    },
+}
+
+impl Merging {
+    /// Elements of what becomes of `count` rows of `width`.
+    pub(crate) fn width(self, count: usize, width: usize) -> usize {
+        match self {
+            Merging::Beside | Merging::InTurns => count * width,
+            Merging::Mean | Merging::Standardised { .. } => width,
+        }
+    }
 }
 
 /// An operator and its operands.

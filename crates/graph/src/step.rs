@@ -4,7 +4,7 @@ mod cut;
 
 use crate::adapter::Adapted;
 use crate::error::Error;
-use crate::inset::{self, Inset, Spot, Walk};
+use crate::inset::{self, Inset, Spot, Together, Walk};
 use crate::state::Keep;
 use kernels::{KV_CHUNK, KV_PAGE};
 use std::ops::Range;
@@ -474,7 +474,12 @@ impl Class {
                             let run = inset.run(position);
                             (first, end) = (run.start, run.end);
                         }
-                        Keep::All | Keep::Window(_) if inset.together => end = inset.range().end,
+                        Keep::All if inset.together == Together::Everywhere => {
+                            end = inset.range().end;
+                        }
+                        Keep::Window(_) if inset.together != Together::No => {
+                            end = inset.range().end;
+                        }
                         _ => {}
                     }
                 }

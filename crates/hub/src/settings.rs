@@ -23,6 +23,8 @@ pub struct Settings {
     pub cache: PathBuf,
     /// What came from ModelScope, laid out as the Hub's cache.
     pub modelscope_cache: PathBuf,
+    /// What folders were converted to, where it is kept.
+    pub converted: PathBuf,
     /// Folders in which Ollama may keep models.
     pub ollama: Vec<PathBuf>,
     /// Folders in which LM Studio may keep models.
@@ -95,6 +97,8 @@ impl Settings {
             token_file,
             modelscope_cache: in_caches("arclight/modelscope")
                 .unwrap_or_else(|| cache.with_file_name("modelscope")),
+            converted: in_caches("arclight/converted")
+                .unwrap_or_else(|| cache.with_file_name("converted")),
             cache,
             ollama,
             lm_studio: lm_studio.into_iter().filter_map(in_home).collect(),

@@ -54,6 +54,13 @@ fn rope(b: &mut Builder<'_>, v: &Vision) -> Option<RopeId> {
             let of = |pair| 2 * (pair % (pairs / 2)) + pair / (pairs / 2);
             (RopeStyle::Normal, (0..pairs).map(|pair| power(of(pair))).collect())
         }
+        // Each half of a head by itself: the first follows the column.
+        VisionFamily::Gemma4 => {
+            let inv_freq = (0..pairs).map(|pair| power(2 * (pair % (pairs / 2)))).collect();
+            let axes = (0..pairs).map(|pair| if pair < pairs / 2 { 2 } else { 1 }).collect();
+            let rope = Rope { axes, halves: true, ..Rope::new(RopeStyle::Neox, inv_freq) };
+            return Some(b.rope(rope));
+        }
         VisionFamily::Idefics3 | VisionFamily::Gemma3 | VisionFamily::Lfm2 => return None,
     };
     Some(b.rope(Rope { axes, ..Rope::new(style, inv_freq) }))
@@ -64,7 +71,9 @@ impl Encoder {
         let weight = b.vector(&format!("{name}.weight"), width)?;
         let eps = self.v.norm_eps;
         Ok(match self.v.family {
-            VisionFamily::Qwen25 | VisionFamily::Pixtral => Norm::Rms { weight, eps },
+            VisionFamily::Qwen25 | VisionFamily::Pixtral | VisionFamily::Gemma4 => {
+                Norm::Rms { weight, eps }
+            }
             _ => Norm::Layer { weight, bias: b.vector(&format!("{name}.bias"), width)?, eps },
         })
     }
@@ -140,11 +149,15 @@ impl Encoder {
         let output = b.attn_output(&o, v.hidden, &heads)?;
         self.own_bias(b, output, &name("attn_out"))?;
         let sees_all = v.window_period.is_none_or(|period| (layer + 1).is_multiple_of(period));
+        let gemma4 = v.family == VisionFamily::Gemma4;
+        let mut of_heads = |tensor: &str| b.vector(&name(&format!("{tensor}.weight")), dim);
+        let q_norm = gemma4.then(|| of_heads("attn_q_norm")).transpose()?;
+        let k_norm = gemma4.then(|| of_heads("attn_k_norm")).transpose()?;
         let attention = Attention {
             heads,
-            q_norm: None,
-            k_norm: None,
-            v_norm: None,
+            q_norm,
+            k_norm,
+            v_norm: gemma4.then(|| b.ones(dim)),
             borrows: None,
             norm_over: NormOver::Head,
             norm_last: false,
@@ -153,7 +166,7 @@ impl Encoder {
             rope: self.rope,
             latent_norm: None,
             sinks: None,
-            scale: (dim as f32).sqrt().recip(),
+            scale: if gemma4 { 1.0 } else { (dim as f32).sqrt().recip() },
             temperature: None,
             soft_cap: None,
             slopes: Vec::new(),
@@ -166,7 +179,11 @@ impl Encoder {
         let a = b.linear(a, qkv);
         let a = b.attention(a, attention); // [tokens, hidden]
         let a = b.linear(a, output); // [tokens, hidden], partial
-        let x = b.residual(x, a, None, (1.0, None));
+        let behind = |b: &mut Builder<'_>, tensor: &str| {
+            gemma4.then(|| self.norm(b, &name(tensor), v.hidden)).transpose()
+        };
+        let norm = behind(b, "attn_post_norm")?;
+        let x = b.residual(x, a, norm, (1.0, None));
 
         let norm = self.norm(b, &name("ln2"), v.hidden)?;
         let [gate, mut up, mut down] = ["ffn_gate", "ffn_up", "ffn_down"].map(name);
@@ -200,12 +217,14 @@ impl Encoder {
         self.own_bias(b, out, &down)?;
         let y = b.norm(x, norm);
         let y = match (b.has(&weight(&gate)), v.family) {
+            (true, VisionFamily::Gemma4) => b.gated(y, matrix, Activation::Gelu),
             (true, _) => b.gated(y, matrix, Activation::Silu),
             (false, VisionFamily::Qwen2) => b.activated(y, matrix, Activation::QuickGelu),
             (false, _) => b.activated(y, matrix, Activation::Gelu),
         }; // [tokens, ffn]
         let y = b.linear(y, out); // [tokens, hidden], partial
-        Ok(b.residual(x, y, None, (1.0, None)))
+        let norm = behind(b, "ffn_post_norm")?;
+        Ok(b.residual(x, y, norm, (1.0, None)))
     }
 
     fn own_bias(&self, b: &mut Builder<'_>, matrix: MatrixId, tensor: &str) -> Result<(), Error> {
@@ -271,6 +290,28 @@ impl Encoder {
                 let y = b.norm(y, Norm::Rms { weight, eps: v.norm_eps });
                 let matrix =
                     b.turned("projection", "mm.input_projection.weight", (v.output, v.hidden))?;
+                b.linear_everywhere(y, matrix)
+            }
+            VisionFamily::Gemma4 => {
+                // Means times the root of the width, less one vector and times another, if the file has these.
+                let (root, weight) = ((v.hidden as f32).sqrt(), b.ones(v.hidden));
+                let standard = b.has("v.std_bias");
+                let how = match standard {
+                    true => Merging::Standardised {
+                        less: b.vector_times("v.std_bias", v.hidden, root.recip())?,
+                        times: b.vector_times("v.std_scale", v.hidden, root)?,
+                    },
+                    false => Merging::Mean,
+                };
+                let y = b.merge(x, square, how);
+                // The norm undoes the factor but for what is added to the mean square.
+                let eps = if standard { v.norm_eps } else { v.norm_eps / v.hidden as f32 };
+                let y = b.norm(y, Norm::Rms { weight, eps });
+                let matrix = b.on_every_node(
+                    "projection",
+                    "mm.input_projection.weight",
+                    (v.output, v.hidden),
+                )?;
                 b.linear_everywhere(y, matrix)
             }
             VisionFamily::Qwen2 | VisionFamily::Qwen25 | VisionFamily::Qwen3 => {

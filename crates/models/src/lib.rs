@@ -108,6 +108,7 @@ mod page {
 }
 
 pub use error::Error;
+pub use graph::Together;
 pub use hparams::Hparams;
 pub use outline::{Outline, is_vector};
 pub use pooled::{Pooling, Projection, Score, Values};
@@ -159,7 +160,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     page("gemma2", "Gemma 2", gemma2::build),
     page("gemma3", "Gemma 3", gemma3::build),
     page("gemma3n", "Gemma 3n (text)", gemma3n::build),
-    page("gemma4", "Gemma 4 (text)", gemma4::build),
+    page("gemma4", "Gemma 4", gemma4::build),
     page("glm4", "GLM-4-0414", glm4::build),
     page("olmo2", "OLMo 2, 3", olmo2::build),
     page("starcoder2", "StarCoder2", starcoder2::build),

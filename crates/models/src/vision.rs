@@ -3,6 +3,7 @@
 use crate::hparams::ByLayer;
 use crate::{Error, Hparams};
 use gguf::{Metadata, Value};
+use graph::Together;
 
 /// Encoders by what stands behind them, which tells everything else.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,6 +20,8 @@ pub enum VisionFamily {
     Qwen3,
     /// Pixtral and Mistral 3: RoPE on two axes.
     Pixtral,
+    /// Gemma 4: RoPE on two axes, norms on both sides of blocks, the mean of squares of patches.
+    Gemma4,
     /// LFM2-VL: SigLIP 2, whose positions fit images of any shape.
     Lfm2,
 }
@@ -31,6 +34,7 @@ const FAMILIES: &[(&str, VisionFamily)] = &[
     ("qwen2.5vl_merger", VisionFamily::Qwen25),
     ("qwen3vl_merger", VisionFamily::Qwen3),
     ("pixtral", VisionFamily::Pixtral),
+    ("gemma4v", VisionFamily::Gemma4),
     ("lfm2", VisionFamily::Lfm2),
 ];
 
@@ -130,6 +134,7 @@ impl Vision {
             VisionFamily::Idefics3 => opt("projector.scale_factor")?.unwrap_or(2),
             VisionFamily::Gemma3 => opt("projector.scale_factor")?.unwrap_or(4),
             VisionFamily::Lfm2 => opt("projector.scale_factor")?.unwrap_or(2),
+            VisionFamily::Gemma4 => opt("projector.scale_factor")?.unwrap_or(3),
             VisionFamily::Qwen2 | VisionFamily::Qwen25 | VisionFamily::Qwen3 => {
                 opt("spatial_merge_size")?.unwrap_or(2)
             }
@@ -166,14 +171,17 @@ impl Vision {
         };
         let (least, most) = match family {
             VisionFamily::Lfm2 => (64, 256),
+            // As many as transformers' processor gives an image, whatever its size.
+            VisionFamily::Gemma4 => (1, 280),
             _ => (4, MOST_OUTPUTS),
         };
         let pixels = (pixels("image_min_pixels", least)?, pixels("image_max_pixels", most)?);
         let most_patches = match family {
             VisionFamily::Idefics3 | VisionFamily::Gemma3 | VisionFamily::Pixtral => side * side,
-            VisionFamily::Qwen2 | VisionFamily::Qwen25 | VisionFamily::Qwen3 => {
-                pixels.1 / (patch * patch)
-            }
+            VisionFamily::Qwen2
+            | VisionFamily::Qwen25
+            | VisionFamily::Qwen3
+            | VisionFamily::Gemma4 => pixels.1 / (patch * patch),
             // A tile, or an image that is not cut.
             VisionFamily::Lfm2 => (512 / patch).pow(2).max(pixels.1 / (patch * patch)),
         };
@@ -203,7 +211,10 @@ impl Vision {
             heads,
             output: size("projection_dim")?,
             norm_eps: metadata.f32(&key("attention.layer_norm_epsilon"))?,
-            rope_theta: metadata.opt_f32("clip.rope.freq_base")?.unwrap_or(10_000.0),
+            rope_theta: metadata.opt_f32("clip.rope.freq_base")?.unwrap_or(match family {
+                VisionFamily::Gemma4 => 100.0,
+                _ => 10_000.0,
+            }),
             window_period: opt("n_wa_pattern")?,
             deep,
             most_patches,
@@ -223,6 +234,17 @@ impl Vision {
     pub fn has_positions(&self) -> bool {
         use VisionFamily::{Pixtral, Qwen2, Qwen25};
         !matches!(self.family, Qwen2 | Qwen25 | Pixtral)
+    }
+
+    /// In which layers of the language model the outputs of an image see each other. Files do not say it: of Gemma 4's
+    /// models the two small ones, which are known by their widths, read images as they read text.
+    pub fn together(&self) -> Together {
+        const SMALL: [usize; 2] = [1536, 2560];
+        match self.family {
+            VisionFamily::Gemma3 => Together::Everywhere,
+            VisionFamily::Gemma4 if !SMALL.contains(&self.output) => Together::InWindows,
+            _ => Together::No,
+        }
     }
 
     /// Numbers of a patch as the encoder takes it.

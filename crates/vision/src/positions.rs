@@ -3,12 +3,12 @@
 use crate::resample;
 use models::VisionFamily;
 
-/// A table for a square of patches, and how it is fitted to other grids.
+/// A table for a square of patches, and how it is fitted to other grids; or one for columns and one for rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Positions {
     side: usize,
     width: usize,
-    values: Vec<f32>, // [side * side, width]
+    values: Vec<f32>, // [side * side, width], or [2, side, width]
 }
 
 impl Positions {
@@ -18,13 +18,27 @@ impl Positions {
 
     /// Rows for a grid, `[rows * columns, width]`, row by row.
     pub(crate) fn of(&self, family: VisionFamily, (rows, cols): (usize, usize)) -> Vec<f32> {
-        if (rows, cols) == (self.side, self.side) {
-            return self.values.clone();
-        }
         match family {
+            VisionFamily::Gemma4 => self.of_axes(rows, cols),
+            _ if (rows, cols) == (self.side, self.side) => self.values.clone(),
             VisionFamily::Qwen3 => self.between(rows, cols),
             _ => resample::table(&self.values, (self.side, self.width), (rows, cols)),
         }
+    }
+
+    /// The sum of a column's and a row's.
+    fn of_axes(&self, rows: usize, cols: usize) -> Vec<f32> {
+        let (of_cols, of_rows) = self.values.split_at(self.side * self.width);
+        let own = |at: usize| at * self.width..(at + 1) * self.width;
+        let mut all = Vec::with_capacity(rows * cols * self.width);
+        for row in 0..rows {
+            let of_row = &of_rows[own(row)];
+            for col in 0..cols {
+                let of_col = &of_cols[own(col)];
+                all.extend(of_col.iter().zip(of_row).map(|(x, y)| x + y));
+            }
+        }
+        all
     }
 
     /// Between the four nearest, corners on corners.

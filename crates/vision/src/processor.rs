@@ -42,11 +42,15 @@ impl Processor {
                 let missing = || missing(TABLE);
                 let table = gguf.tensor(TABLE).ok_or_else(missing)?;
                 let (rows, cols) = (table.rows(), table.cols());
-                let side = rows.isqrt();
+                let axes = vision.family == VisionFamily::Gemma4;
+                let side = if axes { rows / 2 } else { rows.isqrt() };
                 let fixed = [VisionFamily::Idefics3, VisionFamily::Gemma3].contains(&vision.family);
                 let why = match () {
                     () if cols != vision.hidden => "rows must be as wide as the encoder",
-                    () if side * side != rows => "it must be for a square of patches",
+                    () if axes && (rows % 2 == 1 || side < vision.most_patches / vision.merge) => {
+                        "it must have rows for the columns and the rows of the longest image"
+                    }
+                    () if !axes && side * side != rows => "it must be for a square of patches",
                     () if fixed && side != vision.image_size / vision.patch => {
                         "it must have a row for each patch"
                     }
@@ -125,7 +129,11 @@ impl Processor {
         let Vision { family, patch, merge, .. } = self.vision;
         let (width, height) = (tile.picture.width(), tile.picture.height());
         let (rows, cols) = (height / patch, width / patch);
-        let pixels = self.pixel_values(tile);
+        let mut pixels = self.pixel_values(tile);
+        if family == VisionFamily::Gemma4 {
+            // The model brings them from 0 and 1 to -1 and 1.
+            pixels.iter_mut().for_each(|x| *x = 2.0 * (*x - 0.5));
+        }
         let positions = self.positions.as_ref().map(|table| table.of(family, (rows, cols)));
         let (order, runs) = families::windows(&self.vision, tile.grid);
         let usual: Vec<u32> = (0..tile.outputs() as u32).collect();

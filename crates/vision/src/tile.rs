@@ -1,6 +1,7 @@
 //! What goes through an encoder at a time, and the rows of numbers that are made of it.
 
 use crate::picture::Picture;
+use models::Together;
 use std::ops::Range;
 
 /// A picture of the size that the encoder sees.
@@ -12,8 +13,8 @@ pub struct Tile {
     pub(crate) grid: (usize, usize),
     /// Whether places have rows and columns.
     pub(crate) spread: bool,
-    /// Whether its outputs see each other in the language model.
-    pub(crate) together: bool,
+    /// In which layers of the language model its outputs see each other.
+    pub(crate) together: Together,
 }
 
 impl Tile {
@@ -51,8 +52,8 @@ impl Tile {
         self.grid.0 * self.grid.1
     }
 
-    /// Whether its outputs see those behind them, too.
-    pub fn together(&self) -> bool {
+    /// In which layers of the language model its outputs see those behind them, too.
+    pub fn together(&self) -> Together {
         self.together
     }
 
@@ -106,7 +107,7 @@ mod tests {
             id: [id; 16],
             grid: (2, 3),
             spread: true,
-            together: false,
+            together: Together::No,
         };
         let all = tile(1).ids(0..6);
         assert!(all.iter().all(|&id| id >> 31 == 1));

@@ -39,8 +39,8 @@ const HEIGHT: u32 = 30;
 
 /// Bytes for a pixel that is allowed: a decoder's four colours of 32 bits, twice, and the picture in two forms.
 const BYTES_PER_PIXEL: usize = 64;
-/// Tables of decoders, whatever the picture's size. JPEG's are the largest, with threads of their own for some files.
-const TABLES: usize = 4 << 20;
+/// Tables of decoders, whatever the picture's size.
+const TABLES: usize = 1 << 20;
 
 /// A file in every format and kind of pixels.
 fn files() -> Vec<(String, Vec<u8>)> {
@@ -117,6 +117,21 @@ fn damaged(file: &[u8], rng: &mut Rng) -> Vec<u8> {
     file
 }
 
+/// A PNG whose chunks have the sums of what they hold, as far as they are whole: what is damaged gets further.
+fn with_sums(mut file: Vec<u8>) -> Vec<u8> {
+    let mut at = 8;
+    while let Some(length) = file.get(at..at + 4) {
+        let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
+        let Some(end) = at.checked_add(8 + length).filter(|end| end + 4 <= file.len()) else {
+            break;
+        };
+        let sum = crc32(&file[at + 4..end]).to_be_bytes();
+        file[end..end + 4].copy_from_slice(&sum);
+        at = end + 4;
+    }
+    file
+}
+
 /// What decoding takes at most, beside what was there before.
 fn decode(file: &[u8]) -> (Result<Picture, String>, usize) {
     let before = NOW.load(Relaxed);
@@ -136,6 +151,8 @@ fn damaged_files_are_errors_or_pictures_within_the_bounds() {
         let (mut pictures, mut most) = (0, 0);
         for round in 0..1500 {
             let file = damaged(&file, &mut rng);
+            let summed = name.starts_with("png") && round % 4 > 0;
+            let file = if summed { with_sums(file) } else { file };
             let (picture, bytes) = decode(&file);
             most = most.max(bytes);
             assert!(bytes <= allowed, "{name}, round {round}: {bytes} bytes, {allowed} allowed");
@@ -148,7 +165,7 @@ fn damaged_files_are_errors_or_pictures_within_the_bounds() {
         }
         eprintln!("{name}: {pictures} of 1500 are pictures, {most} bytes at most");
         // The damage is not such that nothing gets far.
-        assert!(pictures > 0 || name.starts_with("png"), "{name}: none is a picture");
+        assert!(pictures > 100, "{name}: {pictures} are pictures");
     }
 }
 

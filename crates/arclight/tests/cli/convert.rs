@@ -1,6 +1,6 @@
 //! `convert`, and folders in the place of files.
 
-use crate::support::{fails, file, folder, output, succeeds};
+use crate::support::{FILES, fails, file, folder, output, run, succeeds};
 use serde_json::Value;
 use std::path::Path;
 use testkit::Checkpoint;
@@ -114,4 +114,55 @@ fn what_is_wrong_with_a_folder_is_one_line() {
     let gguf = file("is.gguf", b"GGUF");
     assert!(fails(1, &["convert", &gguf, "-o", &to]).contains("arclight quantize"));
     assert!(!Path::new(&to).exists());
+}
+
+/// The file is in the cache, is found without being asked for, and made again when the folder has changed.
+#[test]
+fn what_a_folder_is_converted_to_is_kept_on_request() {
+    let from = llama("llama-kept", |_| {});
+    let cache = FILES.path().join("arclight/converted");
+    let kept = || -> Vec<String> {
+        let entries = std::fs::read_dir(&cache).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|n| n.starts_with("llama-kept-") && n.ends_with(".gguf")).collect()
+    };
+    let run = |more: &[&str]| {
+        let args = ["run", &from, "-p", "the", "-n", "12", "--ignore-eos", "--temp", "0"];
+        let ran = run(&[&args[..], more].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        ran
+    };
+    let plain = run(&[]);
+    assert_eq!(kept(), [String::new(); 0], "nothing is kept unless it is asked for");
+    let first = run(&["--keep-converted"]);
+    assert!(first.err.contains("wrote "), "{}", first.err);
+    assert_eq!(first.out, plain.out);
+    let names = kept();
+    assert_eq!(names.len(), 1, "{names:?}");
+    // The file is what is read: without its folder's tensors nothing could be converted.
+    let tensors = Path::new(&from).join("model.safetensors");
+    let (whole, time) =
+        (std::fs::read(&tensors).unwrap(), tensors.metadata().unwrap().modified().unwrap());
+    let set_time = |time| {
+        let file = std::fs::File::options().write(true).open(&tensors).unwrap();
+        file.set_modified(time).unwrap();
+    };
+    std::fs::write(&tensors, vec![0; whole.len()]).unwrap();
+    set_time(time);
+    for more in [&[][..], &["--keep-converted"]] {
+        let again = run(more);
+        assert_eq!(again.out, plain.out);
+        assert!(!again.err.contains("wrote "), "{}", again.err);
+    }
+    // A folder that has changed is another one.
+    std::fs::write(&tensors, &whole).unwrap();
+    set_time(time + std::time::Duration::from_secs(1));
+    let changed = run(&["--keep-converted"]);
+    assert!(changed.err.contains("wrote ") && changed.err.contains("removed "), "{}", changed.err);
+    assert_eq!(changed.out, plain.out);
+    let again = kept();
+    assert!(again.len() == 1 && again != names, "{again:?}");
+    // So is one whose file was damaged.
+    std::fs::write(cache.join(&again[0]), b"GGUF").unwrap();
+    assert_eq!(run(&[]).out, plain.out);
 }

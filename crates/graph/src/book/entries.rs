@@ -4,7 +4,7 @@ use super::{Choice, Dealt, Line, Memory, Per, RowsOf, What};
 use crate::buffer::BufId;
 use crate::builder::Graph;
 use crate::instr::{Finish, Gather, Inputs, Instr, InstrKind, Operand, Work};
-use crate::op::{Attention, Given, Merging};
+use crate::op::{Attention, Given};
 use crate::plan::{Mode, Plan};
 use crate::recurrent::{HeadNorm, Rule};
 use crate::streams::Streams;
@@ -382,7 +382,7 @@ impl Instr {
             }
             InstrKind::Merge { x, count, how, width, out, .. } => {
                 e.read(*x, count * width * FLOAT);
-                let all = if *how == Merging::Mean { *width } else { count * width };
+                let all = how.width(*count, *width);
                 e.write(*out, all * FLOAT);
             }
             InstrKind::Concat { x, y, width, matrix, out, .. } => {

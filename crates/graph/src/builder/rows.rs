@@ -131,7 +131,7 @@ impl Builder<'_> {
     /// Of each output the rows of `count` tokens, its own and those behind it, as one row.
     pub fn merge(&mut self, x: Bundle, count: usize, how: Merging) -> Bundle {
         let (width, _) = self.expect(x, Placement::Replicated, "merge");
-        let width = if how == Merging::Mean { width } else { count * width };
+        let width = how.width(count, width);
         let widths = self.everywhere(width);
         let op = Op::Merge { x, count, how };
         self.push(op, Placement::Replicated, Domain::Outputs, &widths)

@@ -5,7 +5,7 @@ use super::Thread;
 use super::access::{Source, StatePages};
 use super::keys::page;
 use crate::instr::HeadInputs;
-use crate::op::{Attention, Heads, NormOver};
+use crate::op::{Attention, Heads, NormOver, Rope};
 use kernels::{KV_PAGE, KvType};
 use std::ops::Range;
 
@@ -29,6 +29,14 @@ impl Placing<'_> {
 enum Side {
     Queries,
     Keys,
+}
+
+/// Exchanges the second quarter and the third: pairs within halves become pairs of both halves. Queries and keys are
+/// both so, and nothing else is multiplied with them.
+fn middle_swapped(head: &mut [f32]) {
+    let (low, high) = head.split_at_mut(head.len() / 2);
+    let quarter = low.len() / 2;
+    low[quarter..].swap_with_slice(&mut high[..quarter]);
 }
 
 impl Thread<'_> {
@@ -69,10 +77,13 @@ impl Thread<'_> {
             }
         }
         if let Some(rope) = spec.rope {
-            let style = self.step.graph.ropes[rope.0 as usize].style;
+            let &Rope { style, halves, .. } = &self.step.graph.ropes[rope.0 as usize];
             for (heads, at) in heads.chunks_exact_mut(width).zip(tokens) {
                 if let Some(cos_sin) = at.cos_sin {
                     for head in heads.chunks_exact_mut(dim) {
+                        if halves {
+                            middle_swapped(&mut head[..cos_sin.len()]);
+                        }
                         kernels.rope(head, cos_sin, style);
                     }
                 }

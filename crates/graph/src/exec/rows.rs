@@ -97,10 +97,7 @@ impl Thread<'_> {
         let kernels = self.step.kernels;
         for row in rows {
             let first = self.input.outputs[row] as usize;
-            let to = out.row(row, if how == Merging::Mean { width } else { count * width });
-            if how == Merging::Mean {
-                to.copy_from_slice(x.row(first, width));
-            }
+            let to = out.row(row, how.width(count, width));
             for i in 0..count {
                 let from = x.row(first + i, width);
                 match how {
@@ -108,12 +105,20 @@ impl Thread<'_> {
                     Merging::InTurns => {
                         to.iter_mut().skip(i).step_by(count).zip(from).for_each(|(to, x)| *to = *x);
                     }
-                    Merging::Mean if i > 0 => kernels.add_assign(to, from),
-                    Merging::Mean => {}
+                    Merging::Mean | Merging::Standardised { .. } if i == 0 => {
+                        to.copy_from_slice(from);
+                    }
+                    Merging::Mean | Merging::Standardised { .. } => kernels.add_assign(to, from),
                 }
             }
-            if how == Merging::Mean {
+            if let Merging::Mean | Merging::Standardised { .. } = how {
                 kernels.scale(to, (count as f32).recip());
+            }
+            if let Merging::Standardised { less, times } = how {
+                let [less, times] =
+                    [less, times].map(|vector| self.step.weights.vector(vector, self.group));
+                kernels.add_scaled(to, -1.0, less);
+                kernels.scale_by(to, 1.0, times);
             }
         }
     }

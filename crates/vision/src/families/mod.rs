@@ -1,5 +1,6 @@
 //! Families: to which size a picture is brought, how it is cut, and what stands around it in a text.
 
+mod gemma4;
 mod idefics3;
 mod lfm2;
 mod qwen;
@@ -18,6 +19,7 @@ pub(crate) fn marker(family: VisionFamily) -> &'static str {
         VisionFamily::Gemma3 => "<start_of_image>",
         VisionFamily::Qwen2 | VisionFamily::Qwen25 | VisionFamily::Qwen3 => "<|image_pad|>",
         VisionFamily::Pixtral => "[IMG]",
+        VisionFamily::Gemma4 => "<|image|>",
     }
 }
 
@@ -49,6 +51,11 @@ pub(crate) fn pieces(encoder: Encoder<'_>, picture: &Picture) -> Vec<Piece> {
         VisionFamily::Qwen2 | VisionFamily::Qwen25 | VisionFamily::Qwen3 => {
             let size = qwen::size(vision, (picture.width(), picture.height()));
             vec![outputs(tile(encoder, resize(picture, size, Filter::Bicubic)))]
+        }
+        VisionFamily::Gemma4 => {
+            let size = gemma4::size(vision, (picture.width(), picture.height()));
+            let tile = tile(encoder, resize(picture, size, Filter::Bicubic));
+            vec![text("<|image>"), outputs(tile), text("<image|>")]
         }
         VisionFamily::Pixtral => {
             let size = within(vision, (picture.width(), picture.height()));
@@ -100,7 +107,7 @@ fn tile((vision, salt): Encoder<'_>, picture: Picture) -> Arc<Tile> {
     let grid = (picture.height() / unit, picture.width() / unit);
     let spread =
         matches!(vision.family, VisionFamily::Qwen2 | VisionFamily::Qwen25 | VisionFamily::Qwen3);
-    let together = vision.family == VisionFamily::Gemma3;
+    let together = vision.together();
     Arc::new(Tile { picture, id, grid, spread, together })
 }
 

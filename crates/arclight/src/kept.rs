@@ -1,0 +1,135 @@
+//! Folders of the Hugging Face Hub that are kept as the files that they are converted to (`--keep-converted`).
+//!
+//! A kept file's name has the folder's path and, of each of its files, name, size and time of the last change: a folder
+//! that has changed is another one. The program's version counts as well, as a conversion may differ from one to the
+//! next. The file of a folder as it was before is removed when a new one is made.
+
+use crate::error::Error;
+use crate::model_file;
+use crate::quantize::Making;
+use crate::term::note;
+use arclight_engine::ModelFile;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+/// The file that a folder is kept as, if there is one.
+pub(crate) fn find(folder: &Path) -> Option<ModelFile> {
+    let place = Place::of(folder).ok()?;
+    let file = ModelFile::open_as(&place.file(), folder).ok()?;
+    // A file that somebody has damaged is made again.
+    file.gguf().is_ok().then_some(file)
+}
+
+/// The same; it is made unless there is one.
+pub(crate) fn open(folder: &Path) -> Result<ModelFile, Error> {
+    let place = Place::of(folder)?;
+    let io = |what: &str, path: &Path| {
+        let what = format!("cannot {what} {}", path.display());
+        move |source| Error::Io { what, source }
+    };
+    fs::create_dir_all(&place.cache).map_err(io("make", &place.cache))?;
+    // Others that convert the same folder wait for its file.
+    let lock = place.cache.join(format!("{}.lock", place.name));
+    let held = File::create(&lock).map_err(io("write", &lock))?;
+    held.lock().map_err(io("lock", &lock))?;
+    if let Some(file) = find(folder) {
+        return Ok(file);
+    }
+    let (converted, notes) = model_file::converted(folder, &convert::Options::default())?;
+    for note in notes {
+        tracing::warn!("{note}");
+    }
+    let making = Making {
+        file: &converted,
+        output: Some(&place.file()),
+        mix: None,
+        rules: &[],
+        pure: false,
+        allow_requantize: false,
+        imatrix: None,
+        threads: None,
+        dry_run: false,
+    };
+    making.make("converting")?;
+    place.forget_others();
+    ModelFile::open_as(&place.file(), folder).map_err(Error::from)
+}
+
+/// Where a folder's file belongs.
+struct Place {
+    cache: PathBuf,
+    /// Of the folder: its last part, and a hash of where it is.
+    name: String,
+    /// A hash of what it has.
+    content: String,
+}
+
+impl Place {
+    fn of(folder: &Path) -> Result<Place, Error> {
+        let path = folder.canonicalize().map_err(|source| {
+            let what = format!("cannot find {}", folder.display());
+            Error::Io { what, source }
+        })?;
+        // The path of a file of tensors names its folder.
+        let path = if path.is_dir() { path } else { path.parent().unwrap_or(&path).to_owned() };
+        let hex = |hasher: &blake3::Hasher| hasher.finalize().to_hex()[..16].to_owned();
+        let mut of_path = blake3::Hasher::new();
+        of_path.update(path.as_os_str().as_encoded_bytes());
+        let last = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = format!("{last}-{}", hex(&of_path));
+        let mut of_content = blake3::Hasher::new();
+        of_content.update(env!("CARGO_PKG_VERSION").as_bytes());
+        for (file, bytes, changed) in files(&path) {
+            of_content.update(format!("\0{}\0{bytes} {changed}", file.display()).as_bytes());
+        }
+        let cache = hub::Settings::from_env()?.converted;
+        Ok(Place { cache, name, content: hex(&of_content) })
+    }
+
+    fn file(&self) -> PathBuf {
+        self.cache.join(format!("{}-{}.gguf", self.name, self.content))
+    }
+
+    /// Removes what the folder was kept as before.
+    fn forget_others(&self) {
+        let own = self.file();
+        let is_other = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let rest = name.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix('-'));
+            path != &own && rest.is_some_and(|rest| rest.ends_with(".gguf"))
+        };
+        let all = fs::read_dir(&self.cache).into_iter().flatten().flatten().map(|e| e.path());
+        for other in all.filter(is_other) {
+            match fs::remove_file(&other) {
+                Ok(()) => note!("removed {}: its folder has changed", other.display()),
+                Err(e) => tracing::warn!("{} cannot be removed: {e}", other.display()),
+            }
+        }
+    }
+}
+
+/// Files of a folder and of those in it, with their bytes and the time of their last change, in order of their paths.
+fn files(folder: &Path) -> Vec<(PathBuf, u64, u128)> {
+    let mut found = Vec::new();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in entries {
+        // Files in the Hub's cache are links.
+        let Ok(file) = fs::metadata(&path) else { continue };
+        if file.is_dir() {
+            let modules = fs::read_dir(&path).into_iter().flatten().flatten().map(|e| e.path());
+            found.extend(modules.filter_map(|path| about(path, None)));
+        } else {
+            found.extend(about(path, Some(file)));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn about(path: PathBuf, file: Option<fs::Metadata>) -> Option<(PathBuf, u64, u128)> {
+    let file = file.or_else(|| fs::metadata(&path).ok())?;
+    let changed = file.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let changed = changed.map_or(0, |time| time.as_nanos());
+    file.is_file().then_some((path, file.len(), changed))
+}
