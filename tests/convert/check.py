@@ -12,6 +12,7 @@ from pathlib import Path
 import bitnet
 import checkpoints
 import compare
+import imatrix
 import quantised
 import vectors
 import written
@@ -106,6 +107,8 @@ def main() -> None:
     for form in bitnet.FORMS:
         if not names or form in names:
             tell(f"{form} (transformers)", bitnet.differences(arclight, run, form, work))
+    if not names or "imatrix" in names:
+        tell("imatrix (gguf, transformers)", imatrix.differences(arclight, run, work))
     sys.exit(f"convert: {', '.join(wrong)}" if wrong else 0)
 
 

@@ -208,7 +208,7 @@ pub(crate) struct KvArgs {
     /// How keys are kept, if otherwise than values
     #[arg(long, value_name = "TYPE", value_enum)]
     cache_type_k: Option<KvArg>,
-    /// How values are kept, if otherwise than keys: fewer bits cost less here than of keys
+    /// How values are kept, if otherwise than keys
     #[arg(long, value_name = "TYPE", value_enum)]
     cache_type_v: Option<KvArg>,
 }
