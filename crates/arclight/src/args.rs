@@ -244,7 +244,7 @@ impl MachineArgs {
 
     /// Adds what was found by tuning.
     pub(crate) fn tune(&self, file: &ModelFile, options: &mut LoadOptions) -> Result<(), Error> {
-        stored::apply(file, &self.tuned, options).map(|_| ())
+        stored::apply(file, &self.tuned, 1, options).map(|_| ())
     }
 
     /// As [`Self::options`], and the model if nothing was found for it yet that may be worth finding.
@@ -254,7 +254,7 @@ impl MachineArgs {
     ) -> Result<(LoadOptions, Option<Untuned>), Error> {
         let mut options = self.untuned();
         self.lora.add(file, &mut options)?;
-        let untuned = match stored::apply(file, &self.tuned, &mut options)? {
+        let untuned = match stored::apply(file, &self.tuned, 1, &mut options)? {
             Found::Nothing(untuned) => untuned.if_worth(file)?,
             Found::Used | Found::Unwanted => None,
         };

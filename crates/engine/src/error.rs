@@ -144,6 +144,12 @@ pub enum Error {
     /// A group names a memory node that this process may not use.
     #[error("memory of node {0} may not be used here")]
     NoNode(NodeId),
+    /// Groups are given for replicas whose parts of the machine are not alike.
+    #[error(
+        "groups of cores were found for replicas on equal parts of the machine, and these parts are not: load it \
+         without them"
+    )]
+    UnlikeParts,
     /// Schedules were found for other phases or groups than there are, not only for other threads of them.
     #[error(
         "schedules were found for threads {before:?} of each phase and group, and there are {now:?}: give \

@@ -109,7 +109,10 @@ impl ModelFile {
 
     /// The same bytes for another loader: a mapping of its own, since whoever loads
     /// [releases](MappedFile::release) what it has read.
-    pub(crate) fn for_another(self: &Arc<ModelFile>) -> Result<Arc<ModelFile>, Error> {
+    ///
+    /// # Errors
+    /// When the file cannot be mapped again.
+    pub fn for_another(self: &Arc<ModelFile>) -> Result<Arc<ModelFile>, Error> {
         let Source::Mapped(files) = &self.source else { return Ok(self.clone()) };
         let files = files.iter().map(MappedFile::again).collect::<Result<_, _>>()?;
         Ok(Arc::new(ModelFile { path: self.path.clone(), source: Source::Mapped(files) }))

@@ -175,15 +175,16 @@ fn prepare(
     options: &LoadOptions,
 ) -> Result<Prepared, Error> {
     let layout = layout(machine, options)?;
-    let groups = layout.groups.clone();
+    let usual = Plan::new(layout.groups.clone());
     let plan = Plan {
         mode,
         phases: options.phases.clone(),
         schedules: options.schedules.clone(),
+        scatter_nodes: options.scatter_nodes.unwrap_or(usual.scatter_nodes),
         pin: !options.no_pin,
         sync: options.sync,
         stats: options.stats,
-        ..Plan::new(groups)
+        ..usual
     };
     let shares = match mode {
         Mode::TensorParallel => Shares::new(plan.groups.iter().map(|g| g.cpus.len()).collect()),

@@ -84,7 +84,8 @@ pub struct LoadOptions {
     /// Threads. Default: one per physical core that this process may use.
     pub threads: Option<usize>,
     /// Groups of CPUs, each with a share of the model in its node's memory, as a search has found them to
-    /// be best; instead of what `nodes` and `threads` would choose. Default: none, so those choose.
+    /// be best; instead of what `nodes` and `threads` would choose. Of several replicas they are those of the
+    /// first, and the others have their CPUs in the same places. Default: none, so `nodes` and `threads` choose.
     pub groups: Option<Vec<Group>>,
     /// Steps of few tokens that only some of the threads take ([`graph::Plan::phases`]). Default: none.
     pub phases: Vec<Phase>,
@@ -95,6 +96,9 @@ pub struct LoadOptions {
     /// `phases` and `groups` have others: then schedules are [carried over](Schedules::carried). Default:
     /// they were found for these.
     pub schedules_for: Option<Vec<Vec<usize>>>,
+    /// From how many memory nodes on they exchange the sums of many rows by reduce-scatter and all-gather, as a
+    /// search has found it to be best ([`graph::Plan::scatter_nodes`]). Default: by a rule.
+    pub scatter_nodes: Option<usize>,
     /// How the file is read. Default: mapped.
     pub reading: Reading,
     /// What becomes of a mapped file's pages in the page cache. Default: they stay if file and weights

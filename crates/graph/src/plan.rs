@@ -77,6 +77,9 @@ pub struct Plan {
     pub private_join_elements: usize,
     /// Sums over nodes of at least this many f32 (rows x width) go by reduce-scatter and all-gather.
     pub scatter_elements: usize,
+    /// That is so on as many nodes as this and more. Two send as much either way, and wait once more for it: so 3,
+    /// unless it was measured to be faster on two.
+    pub scatter_nodes: usize,
     /// Tokens of a step that follow each other through a pipeline's stages together, at least.
     pub pipeline_tokens: usize,
     /// Bytes of packed weights that a thread keeps in its cache while it walks over the tokens.
@@ -112,6 +115,7 @@ impl Plan {
             private_elements: 16 << 10,
             private_join_elements: 64 << 10,
             scatter_elements: 256 << 10,
+            scatter_nodes: 3,
             pipeline_tokens: 32,
             weight_block_bytes: 512 << 10,
             act_block_bytes: 64 << 10,
@@ -355,11 +359,13 @@ impl Plan {
     }
 
     /// One shot costs every node (nodes - 1) messages; reduce-scatter and all-gather cost two
-    /// (nodes - 1) / nodes and another global wait, so two nodes gain nothing by it.
+    /// (nodes - 1) / nodes and another global wait, so two nodes send nothing less by it.
     fn gather(&self, step: StepShape, limits: FormLimits) -> Gather {
         if step.tokens <= limits.private_rows {
             Gather::Push
-        } else if limits.nodes > 2 && step.tokens * limits.hidden >= self.scatter_elements {
+        } else if limits.nodes >= self.scatter_nodes.max(2)
+            && step.tokens * limits.hidden >= self.scatter_elements
+        {
             Gather::Scatter
         } else {
             Gather::Pull

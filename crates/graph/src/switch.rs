@@ -115,4 +115,14 @@ impl Executor {
         plan.check()?;
         self.adopt(plan, None, 1)
     }
+
+    /// From how many nodes on sums over nodes of many rows are scattered ([`Plan::scatter_nodes`]), from the
+    /// next step on. Counts begin anew, as by [`Executor::set_schedules`]; results are the same bits.
+    ///
+    /// # Errors
+    /// When a node has too little memory for the buffers of another form; nothing is changed then.
+    pub fn set_scatter_nodes(&mut self, nodes: usize) -> Result<(), Error> {
+        let plan = Plan { scatter_nodes: nodes, ..self.plan().clone() };
+        self.adopt(plan, None, 1)
+    }
 }

@@ -10,7 +10,7 @@
 //! that are hierarchical, as those of packages and boards are, and equal nodes it is the best.
 
 use crate::layout::{Home, apportion, homes, pools};
-use crate::{CpuList, Error, Machine, NodeId, NodeList};
+use crate::{Cpu, CpuId, CpuList, Error, Group, Machine, NodeId, NodeList};
 
 impl Machine {
     /// Divides what may be used of the machine into `parts`, each at least one core with all its
@@ -54,6 +54,46 @@ impl Machine {
             machines.push(part);
         }
         Ok(machines)
+    }
+
+    /// Where groups of threads of this machine are on another that is like it, such as another
+    /// [part](Machine::divide) of the same: on the CPUs and nodes in the same places, counted by their
+    /// numbers. `None` where CPUs in the same places are on other nodes or cores, or a CPU or node of
+    /// the groups is not here.
+    pub fn groups_on(&self, groups: &[Group], other: &Machine) -> Option<Vec<Group>> {
+        let (here, there) = (self.places(), other.places());
+        let alike = here.len() == there.len()
+            && here.iter().zip(&there).all(|(a, b)| (a.1, a.2) == (b.1, b.2));
+        let nodes: Vec<NodeId> = self.usable_nodes().map(|node| node.id).collect();
+        let theirs: Vec<NodeId> = other.usable_nodes().map(|node| node.id).collect();
+        if !alike || nodes.len() != theirs.len() {
+            return None;
+        }
+        let cpu = |cpu: &CpuId| Some(there[here.iter().position(|place| place.0 == *cpu)?].0);
+        let node = |id: NodeId| Some(theirs[nodes.iter().position(|node| *node == id)?]);
+        let group = |group: &Group| {
+            let node = match group.node {
+                None => None,
+                Some(id) => Some(node(id)?),
+            };
+            Some(Group { node, cpus: group.cpus.iter().map(cpu).collect::<Option<_>>()? })
+        };
+        groups.iter().map(group).collect()
+    }
+
+    /// The CPUs by their numbers, each with its node and its core as places among those that there are.
+    fn places(&self) -> Vec<(CpuId, usize, usize)> {
+        let mut cpus: Vec<&Cpu> = self.cpus().iter().collect();
+        cpus.sort_unstable_by_key(|cpu| cpu.id);
+        let (mut nodes, mut cores) = (vec![], vec![]);
+        let at = |seen: &mut Vec<u32>, id: u32| {
+            seen.iter().position(|&known| known == id).unwrap_or_else(|| {
+                seen.push(id);
+                seen.len() - 1
+            })
+        };
+        let place = |cpu: &&Cpu| (cpu.id, at(&mut nodes, cpu.node.0), at(&mut cores, cpu.core.0));
+        cpus.iter().map(place).collect()
     }
 
     /// This machine with the CPUs and the memory of `homes` only.

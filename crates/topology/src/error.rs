@@ -132,6 +132,12 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// Times between CPUs that make no sense.
+    #[error("times between CPUs: {reason}")]
+    BadTimes {
+        /// What is wrong.
+        reason: String,
+    },
     /// A tree is not symmetric, which transformations need.
     #[error(
         "the tree is not symmetric: a {level} has from {fewest} to {most} parts; even it out first"

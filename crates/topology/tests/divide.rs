@@ -1,7 +1,7 @@
 //! Machines divided into parts: who gets which nodes and cores.
 
 use arclight_topology::fake::FakeMachine;
-use arclight_topology::{CpuId, CpuList, Error, Machine, NodeId, NodeList, layout};
+use arclight_topology::{CpuId, CpuList, Error, Group, Machine, NodeId, NodeList, layout};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -95,6 +95,29 @@ fn a_quota_is_dealt_in_whole_cpus() {
     assert_eq!(threads(&quota("2000000"), 2), [8, 8]);
     let error = quota("350000").machine().unwrap().divide(4).unwrap_err().to_string();
     assert!(error.contains("4 replicas: 3 usable cores make from 1 to 3"), "{error}");
+}
+
+#[test]
+fn groups_of_a_part_have_their_places_on_another() {
+    let group = |node: u32, cpus: &[u32]| Group {
+        node: Some(NodeId(node)),
+        cpus: cpus.iter().map(|&cpu| CpuId(cpu)).collect(),
+    };
+    let machine = packages(&[&[0, 1], &[2, 3]]).machine().unwrap();
+    let parts = machine.divide(2).unwrap();
+    let groups = [group(0, &[2, 0]), group(1, &[4, 7, 5])];
+    let there = parts[0].groups_on(&groups, &parts[1]);
+    assert_eq!(there, Some(vec![group(2, &[10, 8]), group(3, &[12, 15, 13])]));
+    assert_eq!(parts[0].groups_on(&groups, &parts[0]), Some(groups.to_vec()));
+    assert_eq!(parts[1].groups_on(&there.unwrap(), &parts[0]), Some(groups.to_vec()));
+    // CPUs of others, and parts that are not alike.
+    assert_eq!(parts[1].groups_on(&groups, &parts[0]), None);
+    let uneven = machine.divide(3).unwrap();
+    assert_eq!(uneven[0].groups_on(&groups, &uneven[1]), None);
+    // On one node parts have the same memory.
+    let one = FakeMachine::uniform(1, 4).machine().unwrap().divide(2).unwrap();
+    let there = one[0].groups_on(&[group(0, &[1, 0])], &one[1]);
+    assert_eq!(there, Some(vec![group(0, &[3, 2])]));
 }
 
 #[test]

@@ -109,6 +109,12 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// What cores are to share makes no sense, or not on this machine.
+    #[error("what cores share: {reason}; write words such as cores:4 fill:2 crowd:0.2")]
+    BadSharing {
+        /// What is wrong.
+        reason: String,
+    },
     /// The plain way of running could not be measured at all.
     #[error("{tokens} tokens in a step could not be measured with the default groups of cpus")]
     NotMeasured {

@@ -45,6 +45,7 @@ mod predict;
 mod scaling;
 pub mod schedule;
 mod search;
+pub mod simulated;
 mod step;
 pub mod tuner;
 mod waits;

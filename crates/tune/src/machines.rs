@@ -6,9 +6,11 @@
 //! (`arclight topo --bandwidth`).
 
 use crate::machine::{CoreMath, CoreRead, MachineModel, Matrix, parse_matrix};
+use crate::simulated::{Fill, Sharing};
 use crate::step::Pages;
 use crate::waits::WaitModel;
 use std::fmt;
+use topology::Machine;
 
 /// Where a number comes from.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -69,6 +71,10 @@ pub struct KnownMachine {
     pub nodes: usize,
     /// Cores of each.
     pub cores: usize,
+    /// Its levels, as [`Machine::from_synthetic`] reads them: what system tools show.
+    pub levels: &'static str,
+    /// How many cores share a way to memory below a node, and GB/s of it, where that is known.
+    pub shared: Option<(usize, Figure)>,
     /// GB/s that the cores of a node (row) read from a memory (column), where it was published;
     /// otherwise `memory` and `link` say it.
     pub table: Option<&'static str>,
@@ -147,6 +153,17 @@ impl KnownMachine {
             .expect("the numbers below are positive")
     }
 
+    /// Its CPUs.
+    pub fn machine(&self) -> Machine {
+        Machine::from_synthetic(self.levels).expect("the levels below are some")
+    }
+
+    /// What its cores share below a node.
+    pub fn sharing(&self) -> Option<Sharing> {
+        let (cores, read) = self.shared?;
+        Some(Sharing { cores, stride: 1, fill: Fill::Bytes(read.value * 1e9), crowd: 0.0 })
+    }
+
     fn uniform(&self) -> Matrix {
         let cell = |a: usize, b: usize| if a == b { self.memory.value } else { self.link.value };
         let row = |a| (0..self.nodes).map(|b| cell(a, b) * 1e9).collect();
@@ -183,6 +200,8 @@ pub const MACHINES: [KnownMachine; 11] = [
         title: "4 nodes x 48 cores Kunpeng 920, six DDR4 channels each (ArcLight's machine)",
         nodes: 4,
         cores: 48,
+        levels: "numa:4 core:48",
+        shared: None,
         table: Some(KUNPENG_920_GB_S),
         memory: taken(102.0, "ArcLight, table 1: 101 to 103"),
         link: taken(24.0, "ArcLight, table 1: 22 to 26"),
@@ -207,6 +226,8 @@ pub const MACHINES: [KnownMachine; 11] = [
         title: "8 nodes x 24 cores Kunpeng 920, four sockets (Sandwich's machine; eight DDR4-2933 each)",
         nodes: 8,
         cores: 24,
+        levels: "pack:4 numa:2 core:24",
+        shared: None,
         table: None,
         memory: derived(
             75.1,
@@ -231,6 +252,8 @@ pub const MACHINES: [KnownMachine; 11] = [
         title: "2 nodes x 64 cores Neoverse N2 (Arm's machine for llama.cpp)",
         nodes: 2,
         cores: 64,
+        levels: "numa:2 core:64",
+        shared: None,
         table: None,
         memory: taken(119.8, "Arm: STREAM on one node"),
         link: fitted(55.0, "Arm: 70.6 GB/s with 128 threads and all pages on node 0"),
@@ -252,6 +275,8 @@ pub const MACHINES: [KnownMachine; 11] = [
         title: "2 x Xeon Gold 6151, 18 cores each (six DDR4-2666)",
         nodes: 2,
         cores: 18,
+        levels: "numa:2 core:18",
+        shared: None,
         table: None,
         memory: derived(102.4, SHARE),
         link: derived(43.7, LINKS),
@@ -273,6 +298,8 @@ pub const MACHINES: [KnownMachine; 11] = [
         title: "2 x Xeon Gold 6230, 20 cores each (six DDR4-2933)",
         nodes: 2,
         cores: 20,
+        levels: "numa:2 core:20",
+        shared: None,
         table: None,
         memory: derived(112.6, SHARE),
         link: derived(43.7, LINKS),
@@ -294,6 +321,8 @@ pub const MACHINES: [KnownMachine; 11] = [
         title: "2 x Xeon Platinum 8272CL, 24 cores each as Sandwich counts (six DDR4-2933)",
         nodes: 2,
         cores: 24,
+        levels: "numa:2 core:24",
+        shared: None,
         table: None,
         memory: derived(112.6, SHARE),
         link: derived(43.7, LINKS),
@@ -315,6 +344,14 @@ pub const MACHINES: [KnownMachine; 11] = [
         title: "2 x EPYC 7H12, 64 cores each, one node per socket (eight DDR4-3200)",
         nodes: 2,
         cores: 64,
+        levels: "numa:2 l3:16 core:4",
+        shared: Some((
+            4,
+            assumed(
+                23.5,
+                "a die's link reads 32 bytes a cycle of 1.467 GHz; half for each of its caches",
+            ),
+        )),
         table: None,
         memory: derived(163.8, SHARE),
         link: derived(89.6, LINKS),
@@ -336,6 +373,8 @@ pub const MACHINES: [KnownMachine; 11] = [
         title: "2 x EPYC 9654, 96 cores each, one node per socket (twelve DDR5-4800)",
         nodes: 2,
         cores: 96,
+        levels: "numa:2 l3:12 core:8",
+        shared: Some((8, assumed(57.6, "a die's link reads 32 bytes a cycle of 1.8 GHz"))),
         table: None,
         memory: derived(368.6, SHARE),
         link: derived(
@@ -360,6 +399,8 @@ pub const MACHINES: [KnownMachine; 11] = [
         title: "2 x Xeon 6980P, 128 cores each, one node per socket",
         nodes: 2,
         cores: 128,
+        levels: "numa:2 core:128",
+        shared: None,
         table: None,
         memory: taken(554.0, "public discussion: 554 GB/s local"),
         link: taken(247.0, "public discussion: 247 GB/s remote"),
@@ -381,6 +422,8 @@ pub const MACHINES: [KnownMachine; 11] = [
         title: "2 x Graviton4, 96 cores each (twelve DDR5-5600)",
         nodes: 2,
         cores: 96,
+        levels: "numa:2 core:96",
+        shared: None,
         table: None,
         memory: derived(430.1, SHARE),
         link: assumed(145.0, "nothing published: a third of the memory"),
@@ -402,6 +445,8 @@ pub const MACHINES: [KnownMachine; 11] = [
         title: "Grace CPU Superchip: 2 nodes x 72 cores (LPDDR5X)",
         nodes: 2,
         cores: 72,
+        levels: "numa:2 core:72",
+        shared: None,
         table: None,
         memory: derived(409.6, "up to 512 GB/s per CPU, of which reads get 80 %"),
         link: derived(315.0, "NVLink-C2C, 900 GB/s both ways, of which reads get 70 %"),
@@ -431,12 +476,20 @@ const KUNPENG_920_GB_S: &str = "
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simulated::Simulated;
 
     #[test]
     fn every_machine_is_one() {
         for known in &MACHINES {
             let model = known.model();
             assert_eq!((model.nodes(), model.cores()[0]), (known.nodes, known.cores));
+            let cpus = known.machine();
+            assert_eq!(
+                (cpus.nodes().len(), cpus.usable_cores()),
+                (known.nodes, model.cores().iter().sum())
+            );
+            let sharing: Vec<Sharing> = known.sharing().into_iter().collect();
+            assert!(Simulated::new(&cpus, model, &sharing).is_ok(), "{}", known.name);
             assert_eq!(known.unplaced().shares().len(), known.nodes);
             assert_eq!(machine(&known.name.to_uppercase()), Some(known));
             // A machine whose cores could not fill its memory, or whose links were as fast as its

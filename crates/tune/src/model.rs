@@ -103,6 +103,11 @@ impl<'a> ModelGraphs<'a> {
         ModelGraphs::new(kv, move |shares| model.build(shares).graph)
     }
 
+    /// Its graph for so many nodes with equal shares.
+    pub fn for_nodes(&self, nodes: usize) -> Rc<Graph> {
+        self.graph(&vec![1; nodes.max(1)])
+    }
+
     /// Bytes that a step reads in which each of `sequences` sequences has a token after `context` others: of
     /// weights, and of keys and values. Of experts, those that tokens choose on average.
     ///

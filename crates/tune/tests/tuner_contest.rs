@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use topology::{CpuId, Group};
 use tune::schedule::{MatrixShape, Schedule, Tuned, TunedRow, TunedSchedules};
 use tune::tuner::{
-    Candidate, Contest, Level, Matrices, Measure, Outcome, Row, Scheme, StepKind, Table,
-    TuneProgress, Tuner, Won,
+    Candidate, Choice, Contest, Level, Matrices, Measure, Measured, Outcome, Row, Scheme, Setting,
+    StepKind, Table, TuneProgress, Tuner, Won,
 };
 
 const LARGEST: usize = 512;
@@ -122,8 +122,10 @@ fn best(machine: &mut dyn Measure, kinds: &[StepKind]) -> Vec<Outcome> {
         families: 3,
         finalists: 2,
         repetitions: 5,
+        patience: None,
+        suppose: true,
     };
-    tuner.best(machine, &mut never_stop).unwrap()
+    tuner.best(machine, &mut never_stop).unwrap().plans
 }
 
 fn contest(machine: &mut Tunable<'_>, plans: &[Outcome], kinds: &[StepKind]) -> Won {
@@ -180,8 +182,10 @@ fn who_is_alone_stays_alone() {
             families: 1,
             finalists: 2,
             repetitions: 5,
+            patience: None,
+            suppose: true,
         };
-        let plans = tuner.best(&mut machine, &mut never_stop).unwrap();
+        let plans = tuner.best(&mut machine, &mut never_stop).unwrap().plans;
         let serves: Vec<f64> = plans.iter().map(|plan| machine.serves(plan, &kinds)).collect();
         assert!(serves.iter().all(|s| *s <= 1.5 * serves[0]), "{synthetic}: {serves:?}");
         if crowd == 0.0 {
@@ -390,4 +394,75 @@ fn a_stopped_contest_keeps_what_was_found() {
         }
     }
     assert_eq!((won_at[0], won_at[won_at.len() - 1]), (0, 1), "{won_at:?}");
+}
+
+/// Steps that take what a setting says.
+struct Set {
+    scattered: f64,
+    noise: f64,
+    planted: Planted,
+}
+
+impl Set {
+    fn new(scattered: f64, noise: f64) -> Set {
+        Set { scattered, noise, planted: Planted::new(&tree("numa:2 core:4"), 2, 1, 2) }
+    }
+}
+
+impl Measure for Set {
+    fn seconds(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Option<f64> {
+        let scattered = candidate.choices.iter().any(|(_, value)| value == "scattered");
+        let seconds = if scattered { self.scattered } else { 1.0 };
+        let noise = 1.0 + self.noise * self.planted.normal();
+        Some(f64::from(kind.tokens) * seconds * noise)
+    }
+
+    fn load_seconds(&self) -> f64 {
+        0.0
+    }
+}
+
+#[test]
+fn a_setting_is_taken_where_it_is_surely_faster() {
+    let scheme = by_node("numa:2 core:4");
+    let plan = |kinds: &[StepKind]| Outcome {
+        table: Table::all(&scheme),
+        scheme: scheme.clone(),
+        choices: vec![("pages".into(), "off".into())],
+        measured: kinds
+            .iter()
+            .map(|k| Measured {
+                tokens: k.tokens,
+                depth: 0,
+                before: 1.0,
+                after: 1.0,
+                repetitions: 5,
+            })
+            .collect(),
+        evaluations: 0,
+        loads: 0,
+        complete: true,
+        schedules: TunedSchedules::default(),
+    };
+    let choice =
+        Choice { name: "gather".into(), options: vec!["pulled".into(), "scattered".into()] };
+    let kinds = [64, 512].map(|tokens| StepKind { tokens, depth: 0, weight: 1.0 });
+    let setting = Setting { choice: &choice, kinds: &kinds[1..], repetitions: 9 };
+    for (scattered, noise, taken) in
+        [(0.8, 0.0, true), (0.8, 0.03, true), (1.2, 0.0, false), (1.0, 0.0, false)]
+    {
+        let mut machine = Set::new(scattered, noise);
+        let found = setting.run(&mut machine, plan(&kinds), &mut never_stop);
+        let gather = found.choices.iter().find(|(name, _)| name == "gather");
+        assert_eq!(gather.is_some(), taken, "{scattered} {noise}");
+        assert_eq!(found.choices[0], ("pages".into(), "off".into()));
+        assert_eq!(found.evaluations, 18);
+        // Of the steps that it changes alone.
+        assert_eq!(found.measured[0].after, 1.0);
+        assert_eq!(found.measured[1].after > 1.1, taken, "{:?}", found.measured);
+    }
+    // Stopped before it is sure.
+    let mut machine = Set::new(0.5, 0.0);
+    let found = setting.run(&mut machine, plan(&kinds), &mut |_| ControlFlow::Break(()));
+    assert_eq!((found.choices.len(), found.evaluations), (1, 1));
 }

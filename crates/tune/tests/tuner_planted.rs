@@ -24,6 +24,8 @@ fn tuner<'a>(tree: &'a TopoTree, default: &'a Scheme, kinds: &'a [StepKind]) -> 
         families: 3,
         finalists: 2,
         repetitions: 5,
+        patience: None,
+        suppose: true,
     }
 }
 

@@ -127,6 +127,8 @@ proptest! {
             families: 3,
             finalists: 2,
             repetitions: 5,
+            patience: None,
+            suppose: true,
         };
         let mut calls = 0;
         let outcome = tuner.run(&mut mad, &mut |progress| {

@@ -74,7 +74,7 @@ pub(super) fn run(
         check(file, &[test])?;
         let mut options = options(&[test], threads, args);
         options.context = Some(context);
-        stored::apply(file, &args.tuned, &mut options)?;
+        stored::apply(file, &args.tuned, 1, &mut options)?;
         let mut loaded = load::load(file, &options, speculation)?;
         let prompt = prompt_of(&loaded, text.as_deref())?;
         for &tokens in &lengths {

@@ -162,9 +162,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     let mut report = Report::new(info, &machine, args.repetitions);
     for threads in setups {
         let mut options = options(&tests, threads, args);
-        if args.replicas.is_none() {
-            stored::apply(&file, &args.tuned, &mut options)?;
-        }
+        stored::apply(&file, &args.tuned, args.replicas.unwrap_or(1), &mut options)?;
         if let Some(replicas) = args.replicas {
             let told = |test: &Test| {
                 bar.set_message(test.to_string());

@@ -65,13 +65,13 @@ pub(crate) fn run(
     repetitions: usize,
     done: &(dyn Fn(&Test) + Sync),
 ) -> Result<Vec<Figures>, Error> {
-    let (parts, options) = Replicas::divide(file, machine, options, replicas)?;
+    let parts = Replicas::divide(file, machine, options, replicas)?;
     let bar = term::byte_bar("loading", file.bytes() * replicas);
     let together = Together::new(replicas);
-    let run = |replica: usize, part: &Machine| {
+    let run = |replica: usize, (part, options): &(Machine, LoadOptions)| {
         let _leaving = Leaving(&together);
         let mut last = 0;
-        let engine = Engine::load_on(file, part, &options, &mut |p| {
+        let engine = Engine::load_on(file, part, options, &mut |p| {
             bar.inc((p.done - last) as u64);
             last = p.done;
         })?;
@@ -107,7 +107,7 @@ pub(crate) fn run(
         joined.collect::<Vec<Result<_, Error>>>().into_iter().collect::<Result<_, _>>()
     })?;
     let nodes: BTreeSet<NodeId> =
-        parts.iter().flat_map(|p| p.usable_nodes().map(|n| n.id)).collect();
+        parts.iter().flat_map(|(part, _)| part.usable_nodes().map(|n| n.id)).collect();
     let mut all = Vec::with_capacity(tests.len() * (replicas + 1));
     for at in 0..tests.len() {
         let figures: Vec<&Figures> = each.iter().map(|figures| &figures[at]).collect();

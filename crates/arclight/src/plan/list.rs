@@ -58,6 +58,12 @@ fn one(out: &mut Output, name: &str) -> Result<(), Error> {
     });
     let mut data = value(machine);
     data["figures"] = figures.into_iter().collect();
+    data["levels"] = json!(machine.levels);
+    if let Some((cores, figure)) = machine.shared {
+        let origin = figure.origin.to_string();
+        data["shared"] = json!({ "cores": cores, "gb_per_second": figure.value, "origin": origin,
+                                 "from": figure.from });
+    }
     let (model, nodes) = (machine.model(), machine.nodes);
     let row = |cpu| (0..nodes).map(|memory| model.link(cpu, memory)).collect::<Vec<_>>();
     data["read_bytes_per_second"] = json!((0..nodes).map(row).collect::<Vec<_>>());
@@ -76,6 +82,11 @@ fn one(out: &mut Output, name: &str) -> Result<(), Error> {
         // As they are written in the source, without needless digits.
         let value = figure.value.to_string();
         writeln!(out, "{what:<20} {value:>6} {unit:<7} {:<8} {}", figure.origin, figure.from)?;
+    }
+    if let Some((cores, figure)) = machine.shared {
+        let what = format!("shared by {cores} cores");
+        let value = figure.value.to_string();
+        writeln!(out, "{what:<20} {value:>6} {:<7} {:<8} {}", "GB/s", figure.origin, figure.from)?;
     }
     Ok(())
 }

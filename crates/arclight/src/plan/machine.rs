@@ -12,7 +12,7 @@ use tune::known::{self, KnownMachine};
 use tune::{CoreMath, CoreRead, MachineModel, Matrix, Pages, Resource, parse_matrix};
 
 /// Whose cores a described machine has unless told: middling ones of an x86 server.
-const LIKE: &str = "epyc-9654";
+pub(crate) const LIKE: &str = "epyc-9654";
 
 /// A machine to predict for.
 pub(super) struct Target {
@@ -113,7 +113,7 @@ impl Target {
     }
 }
 
-const NOT_TIMED: &str = "its multiply rates are assumed: this program has kernels for such cores, \
+pub(crate) const NOT_TIMED: &str = "its multiply rates are assumed: this program has kernels for such cores, \
                          which were never timed on them";
 
 /// What unplaced engines do where nobody has looked.
@@ -130,14 +130,14 @@ pub(super) fn numbers(layout: &Layout) -> Vec<u32> {
     layout.groups.iter().enumerate().map(id).collect()
 }
 
-pub(super) fn find(name: &str) -> Result<&'static KnownMachine, Error> {
+pub(crate) fn find(name: &str) -> Result<&'static KnownMachine, Error> {
     known::machine(name).ok_or_else(|| {
         let names = known::MACHINES.each_ref().map(|m| m.name).join(", ");
         Error::Usage(format!("there is no machine {name:?}: use one of {names}"))
     })
 }
 
-fn of_cores(like: &KnownMachine) -> (CoreRead, CoreMath, tune::WaitModel) {
+pub(crate) fn of_cores(like: &KnownMachine) -> (CoreRead, CoreMath, tune::WaitModel) {
     let model = like.model();
     let core = CoreRead { local: model.core(0, 0), remote: model.core(0, 1) };
     (core, *model.math(), *model.waits())

@@ -9,8 +9,8 @@
 mod at_hand;
 mod engines;
 mod list;
-mod machine;
-mod model;
+pub(crate) mod machine;
+pub(crate) mod model;
 mod outcome;
 mod plot;
 mod scaling;

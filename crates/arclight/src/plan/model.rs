@@ -12,7 +12,7 @@ use tune::ModelGraphs;
 
 /// A shape and a type, or a file.
 #[derive(Clone, Debug)]
-pub(super) enum ModelChoice {
+pub(crate) enum ModelChoice {
     Shape(Box<Published>),
     File(PathBuf),
 }
@@ -31,9 +31,9 @@ impl FromStr for ModelChoice {
 }
 
 /// A model and its name.
-pub(super) struct NamedModel {
-    pub(super) name: String,
-    pub(super) model: ModelGraphs<'static>,
+pub(crate) struct NamedModel {
+    pub(crate) name: String,
+    pub(crate) model: ModelGraphs<'static>,
 }
 
 impl ModelChoice {
@@ -46,7 +46,7 @@ impl ModelChoice {
     }
 
     /// The model, with a cache of this type.
-    pub(super) fn read(&self, kv: KvTypes) -> Result<NamedModel, Error> {
+    pub(crate) fn read(&self, kv: KvTypes) -> Result<NamedModel, Error> {
         match self {
             ModelChoice::Shape(published) => Ok(NamedModel {
                 name: format!("{} {}", published.shape.title, published.mix.name),
@@ -57,7 +57,8 @@ impl ModelChoice {
     }
 }
 
-fn of_file(file: ModelFile, kv: KvTypes) -> Result<NamedModel, Error> {
+/// The model of a file.
+pub(crate) fn of_file(file: ModelFile, kv: KvTypes) -> Result<NamedModel, Error> {
     let gguf = file.gguf()?;
     let fault = |source| Error::Model { path: file.path().to_owned(), source };
     models::build(&gguf, 1).map_err(fault)?;

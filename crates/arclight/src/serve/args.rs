@@ -358,12 +358,6 @@ impl ServeArgs {
 
     /// How the model is to be loaded, but for the cores: [`Self::cores`].
     pub(crate) fn loading(&self) -> Result<LoadOptions, Error> {
-        if self.replicas > 1 && self.machine.tuned.profile_file.is_some() {
-            return Err(Error::Usage(format!(
-                "--profile-file is for one model on the machine: it does not go with --replicas {}",
-                self.replicas
-            )));
-        }
         Ok(LoadOptions {
             context: self.ctx,
             sequences: Some(self.parallel),
@@ -395,9 +389,7 @@ impl ServeArgs {
 
     /// What decides on the cores.
     pub(super) fn cores(&self) -> Cores {
-        // A profile is for a model that has the machine for itself.
-        let tuned = (self.replicas == 1).then(|| self.machine.tuned.clone());
-        Cores { tuned, replicas: self.replicas }
+        Cores { tuned: self.machine.tuned.clone(), replicas: self.replicas }
     }
 
     pub(crate) fn serving(&self, model: &ModelFile) -> Result<ReplicaOptions, Error> {

@@ -8,8 +8,8 @@ use topology::Machine;
 
 /// What decides on them.
 pub(super) struct Cores {
-    /// Which profile; `None` for no profile.
-    pub(super) tuned: Option<ProfileArgs>,
+    /// Which profile.
+    pub(super) tuned: ProfileArgs,
     pub(super) replicas: usize,
 }
 
@@ -21,14 +21,12 @@ impl Cores {
         file: &ModelFile,
         options: &mut LoadOptions,
     ) -> Result<Option<Untuned>, Error> {
-        let found = match &self.tuned {
-            Some(args) => stored::apply(file, args, options)?,
-            None => Found::Unwanted,
-        };
+        let found = stored::apply(file, &self.tuned, self.replicas, options)?;
         self.settle(file, options)?;
         match found {
-            Found::Nothing(untuned) => untuned.if_worth(file),
-            Found::Used | Found::Unwanted => Ok(None),
+            // The search in idle time is for a model that has the machine for itself.
+            Found::Nothing(untuned) if self.replicas == 1 => untuned.if_worth(file),
+            Found::Nothing(_) | Found::Used | Found::Unwanted => Ok(None),
         }
     }
 
@@ -36,10 +34,12 @@ impl Cores {
     fn settle(&self, file: &ModelFile, options: &mut LoadOptions) -> Result<(), Error> {
         let machine = Machine::read()?;
         if options.groups.is_some() {
-            stored::leave_one(&machine, options);
+            // As without a profile: of a replica's part each has a core less.
+            let parts = machine.divide(self.replicas)?;
+            stored::leave_one(&parts[0], options);
         } else if options.threads.is_none() {
-            let (parts, _) = Replicas::divide(file, &machine, options, self.replicas)?;
-            let cores: usize = parts.iter().map(Machine::usable_cores).sum();
+            let parts = Replicas::divide(file, &machine, options, self.replicas)?;
+            let cores: usize = parts.iter().map(|(part, _)| part.usable_cores()).sum();
             if cores > 2 && cores > self.replicas {
                 options.threads = Some((cores - 1) / self.replicas);
             }

@@ -8,8 +8,10 @@ use super::measure::cores;
 use crate::error::Error;
 use crate::term;
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::hint::spin_loop;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
@@ -39,17 +41,41 @@ pub(super) struct Latency {
     pub(super) warnings: Vec<String>,
 }
 
-/// Measures all pairs of cores that may be used.
-pub(super) fn measure(machine: &Machine) -> Result<Latency, Error> {
-    let start = Instant::now();
-    let mut warnings = BTreeSet::new();
+/// Times between all pairs of cores that may be used.
+pub(crate) fn times(
+    machine: &Machine,
+    warnings: &mut BTreeSet<String>,
+) -> Result<LineTimes, Error> {
     let cpus = cores(machine);
     let bar = term::count_bar("pairs", cpus.len() * cpus.len().saturating_sub(1) / 2);
     let times = LineTimes::measure(cpus, |a, b| {
         bar.inc(1);
-        pair(a, b, &mut warnings)
-    })?;
+        pair(a, b, warnings)
+    });
     bar.finish_and_clear();
+    times
+}
+
+/// Times that `topo --latency -o json` has printed.
+pub(crate) fn read(path: &Path) -> Result<LineTimes, Error> {
+    let text = std::fs::read_to_string(path).map_err(|e| Error::read(path, e))?;
+    let fault = |what: String| Error::in_file(path, what);
+    let missing = || fault("no latency.times: print it with topo --latency -o json".to_owned());
+    let json: Value = serde_json::from_str(&text).map_err(|e| fault(format!("no JSON: {e}")))?;
+    let list = |at: &str| json.pointer(at).and_then(Value::as_array).ok_or_else(missing);
+    let cpu = |cpu: &Value| cpu.as_u64().and_then(|n| u32::try_from(n).ok()).map(CpuId);
+    let cpus: Option<Vec<CpuId>> = list("/latency/times/cpus")?.iter().map(cpu).collect();
+    let row = |row: &Value| row.as_array()?.iter().map(Value::as_f64).collect();
+    let rows: Option<Vec<Vec<f64>>> = list("/latency/times/nanoseconds")?.iter().map(row).collect();
+    let (cpus, rows) = cpus.zip(rows).ok_or_else(missing)?;
+    LineTimes::new(cpus, rows).map_err(|e| fault(e.to_string()))
+}
+
+/// Measures all pairs of cores that may be used.
+pub(super) fn measure(machine: &Machine) -> Result<Latency, Error> {
+    let start = Instant::now();
+    let mut warnings = BTreeSet::new();
+    let times = times(machine, &mut warnings)?;
     let tree = TopoTree::of(machine);
     Ok(Latency {
         levels: tree.measured_levels(&times),

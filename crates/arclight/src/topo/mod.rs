@@ -1,7 +1,7 @@
 //! `arclight topo`: the machine as the engine sees it, where its threads would go, how fast every
 //! node's cores get at every node's memory, and which cores are near each other.
 
-mod latency;
+pub(crate) mod latency;
 pub(crate) mod measure;
 mod table;
 

@@ -7,6 +7,7 @@
 
 use super::lab::Task;
 use super::matrices::Products;
+use super::schedules::Effort;
 use super::stored::{self, For};
 use crate::error::Error;
 use crate::load;
@@ -91,7 +92,7 @@ pub(super) fn run(
 ) -> Result<(), Error> {
     let machine = Machine::read()?;
     let profile = stored::read(path, true)?.expect("an error if there is none");
-    let owner = For::of(&machine, &file.gguf()?)?;
+    let owner = For::of(&machine, 1, &file.gguf()?)?;
     let applies = profile.applies(&owner.machine, &owner.model, &owner.program);
     applies.map_err(|stale| Error::in_file(path, stale))?;
     let mut options = options;
@@ -104,7 +105,7 @@ pub(super) fn run(
         task(&mut engine, level);
         Ok(())
     };
-    let mut products = Products::of(Box::new(run), &going)?;
+    let mut products = Products::of(Box::new(run), &going, Effort::default().splits)?;
     let mut out = Output::new(output);
     let mut found = Vec::new();
     let mut counts = Counts::default();

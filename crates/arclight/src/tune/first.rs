@@ -4,7 +4,7 @@
 //! the model that is loaded ([`hot`](super::hot)), while it has nothing else to do, and keep what they find.
 
 use super::hot::{Hot, Spent, WhenIdle};
-use super::schedules::Limits;
+use super::schedules::{Effort, Limits};
 use super::stored::{For, Part};
 use super::{QUICK, Questions, lab, requests};
 use crate::error::Error;
@@ -121,6 +121,7 @@ fn quick(hot: &mut Hot<'_>, spent: &Spent, most: Duration) -> Result<Option<Outc
         clock: &|| spent.time(),
         interrupted: &|| spent.is_over(),
         shown: false,
+        effort: Effort::default(),
     };
     match questions.ask(hot, &limits, &mut |_| {}, &|| {}) {
         Ok((outcome, _)) => Ok(Some(outcome)),
@@ -222,7 +223,7 @@ mod tests {
         let before = answer(&replicas);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep").join("profile.toml");
-        let owner = For::of(&Machine::read().unwrap(), &file.gguf().unwrap()).unwrap();
+        let owner = For::of(&Machine::read().unwrap(), 1, &file.gguf().unwrap()).unwrap();
         let untuned = Untuned::new(owner, path.clone());
         let when_idle = when_idle(&replicas);
         let search =
@@ -281,7 +282,7 @@ mod tests {
         let when_idle = when_idle(&replicas);
         drop(replicas);
         let folder = tempfile::tempdir().unwrap();
-        let owner = For::of(&Machine::read().unwrap(), &file.gguf().unwrap()).unwrap();
+        let owner = For::of(&Machine::read().unwrap(), 1, &file.gguf().unwrap()).unwrap();
         let untuned = Untuned::new(owner, folder.path().join("profile.toml"));
         assert_eq!(untuned.search(&when_idle, QUICK).unwrap(), None);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -9,8 +9,6 @@ use tune::schedule::{Bench, Kernel, Problem, TunedRow, TunedSchedules};
 
 /// Runs of products follow each other for so long, and the fastest counts.
 const RUNS: Duration = Duration::from_millis(8);
-/// Parts that columns are split into at most.
-const SPLITS: usize = 4;
 
 /// The matrices of a model at one level of its threads.
 pub(super) struct Products<'a> {
@@ -26,6 +24,7 @@ impl<'a> Products<'a> {
     pub(super) fn of(
         mut run: Run<'a>,
         interrupted: &'a dyn Fn() -> bool,
+        splits: usize,
     ) -> Result<Products<'a>, Error> {
         let kernels = Kernels::detect().map_err(arclight_engine::Error::from)?;
         let (uses, plan) = ask(&mut run, |engine, level| {
@@ -34,7 +33,7 @@ impl<'a> Products<'a> {
         })?;
         let problem = |ShapeUse { shape, matrices, .. }: ShapeUse| {
             let summed = shape.product == Product::Summed;
-            let most = if summed { SPLITS.min(shape.threads) } else { 1 };
+            let most = if summed { splits.min(shape.threads) } else { 1 };
             Problem { shape, splits: (1..=most).collect(), calls: matrices }
         };
         let problems = uses.into_iter().map(problem).collect();

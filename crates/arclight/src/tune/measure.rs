@@ -9,6 +9,7 @@
 
 use super::lab::{self, Lab, Task};
 use super::matrices;
+use super::neighbours::{Busy, Neighbour};
 use super::stored::{self, DISTANCES, PAGE_SIZES, PAGES, PREFETCH};
 use crate::bench::measure::deepen;
 use crate::error::Error;
@@ -40,6 +41,10 @@ pub(super) struct Steps<'a> {
     together: usize,
     loaded: Option<Loaded>,
     loading: Duration,
+    /// Replicas that work while a step is timed.
+    neighbours: Vec<Neighbour>,
+    /// Whether loading is shown.
+    shown: bool,
     /// What went wrong when a model was loaded or a step taken; the search goes on without that.
     pub(super) faults: Vec<String>,
 }
@@ -50,6 +55,8 @@ struct Loaded {
     /// As it was loaded: the order of the CPUs may be another by now.
     groups: Vec<Group>,
     pages: HugePages,
+    /// From so many nodes on sums are scattered unless a choice says otherwise.
+    scatter_nodes: usize,
     /// What the threads are arranged for, and the levels that are known to it.
     scheme: Scheme,
     levels: Vec<Level>,
@@ -78,8 +85,28 @@ impl<'a> Steps<'a> {
             fixed_cores: true,
             ..options.clone()
         };
-        let (loaded, faults) = (None, Vec::new());
-        Steps { file, machine, options, together, loaded, loading: Duration::ZERO, faults }
+        let (loaded, faults, neighbours) = (None, Vec::new(), Vec::new());
+        let loading = Duration::ZERO;
+        let shown = true;
+        Steps { file, machine, options, together, loaded, loading, neighbours, shown, faults }
+    }
+
+    /// Without a bar for loading.
+    pub(super) fn quietly(self) -> Steps<'a> {
+        Steps { shown: false, ..self }
+    }
+
+    /// With replicas that work while a step is timed.
+    pub(super) fn beside(self, neighbours: Vec<Neighbour>) -> Steps<'a> {
+        Steps { neighbours, ..self }
+    }
+
+    fn load(&self, options: &LoadOptions) -> Result<Engine, Error> {
+        if self.shown {
+            load::load_engine(self.file, options)
+        } else {
+            Ok(Engine::load(self.file, options, &mut |_| {})?)
+        }
     }
 
     /// Settings that the search may choose: prefetch distances; page sizes, what the engine takes by itself
@@ -100,7 +127,7 @@ impl<'a> Steps<'a> {
     /// The groups and the CPUs that the model gets when nothing is said.
     pub(super) fn default_scheme(&mut self) -> Result<Scheme, Error> {
         let start = Instant::now();
-        let mut engine = load::load_engine(self.file, &self.options)?;
+        let mut engine = self.load(&self.options)?;
         self.loading = start.elapsed();
         let groups = engine.executor().plan().groups.clone();
         let scheme = Scheme::new(groups.clone()).map_err(Error::refused)?;
@@ -123,7 +150,7 @@ impl<'a> Steps<'a> {
             let options =
                 LoadOptions { groups: Some(groups.clone()), huge_pages, ..self.options.clone() };
             let start = Instant::now();
-            let engine = load::load_engine(self.file, &options)?;
+            let engine = self.load(&options)?;
             self.loading = start.elapsed();
             self.loaded = Some(Loaded::new(engine, groups, scheme.clone()));
         }
@@ -136,13 +163,23 @@ impl<'a> Steps<'a> {
         if loaded.engine.executor().plan().schedules != wanted {
             loaded.multiply_by(wanted)?;
         }
+        let executor = loaded.engine.executor();
+        let nodes = stored::scatter_nodes(choices).unwrap_or(loaded.scatter_nodes);
+        if executor.plan().scatter_nodes != nodes {
+            executor.set_scatter_nodes(nodes).map_err(arclight_engine::Error::from)?;
+        }
         Ok((loaded, at))
     }
 }
 
-impl Lab for Steps<'_> {
-    fn time(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Result<f64, Error> {
-        let together = self.together;
+impl Steps<'_> {
+    /// Times a step, whatever others do.
+    fn alone(
+        &mut self,
+        candidate: &Candidate<'_>,
+        kind: &StepKind,
+        together: usize,
+    ) -> Result<f64, Error> {
         let (loaded, level) = self.arrange(candidate)?;
         loaded.engine.executor().force_level(Some(level));
         loaded.fill(kind, together)?;
@@ -160,6 +197,23 @@ impl Lab for Steps<'_> {
         }
         loaded.long.insert(kind.tokens, steps == 1);
         Ok(took.as_secs_f64() / f64::from(steps))
+    }
+}
+
+impl Lab for Steps<'_> {
+    fn time(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Result<f64, Error> {
+        let together = self.together;
+        // It is loaded before the others begin.
+        self.arrange(candidate)?;
+        let neighbours = std::mem::take(&mut self.neighbours);
+        let busy = Busy::begin(&neighbours, self.machine, candidate, kind);
+        let timed = match &busy {
+            Ok(_) => self.alone(candidate, kind, together),
+            Err(_) => Ok(f64::INFINITY),
+        };
+        let begun = busy.map(drop);
+        self.neighbours = neighbours;
+        begun.and(timed)
     }
 
     fn run(&mut self, candidate: &Candidate<'_>, task: Task) -> Result<(), Error> {
@@ -187,13 +241,15 @@ impl Measure for Steps<'_> {
 }
 
 impl Loaded {
-    fn new(engine: Engine, groups: Vec<Group>, scheme: Scheme) -> Loaded {
+    fn new(mut engine: Engine, groups: Vec<Group>, scheme: Scheme) -> Loaded {
+        let scatter_nodes = engine.executor().plan().scatter_nodes;
         let mut rng = Rng::new(1, "tune");
         let vocab = engine.hparams().vocab;
         let tokens = (0..engine.limits().tokens).map(|_| rng.below(vocab) as u32).collect();
         let pages = engine.report().huge_pages;
         let (levels, sequences) = (vec![scheme.all()], BTreeMap::new());
-        Loaded { engine, groups, pages, scheme, levels, sequences, tokens, long: BTreeMap::new() }
+        let long = BTreeMap::new();
+        Loaded { engine, groups, pages, scatter_nodes, scheme, levels, sequences, tokens, long }
     }
 
     fn multiply_by(&mut self, schedules: Schedules) -> Result<(), Error> {

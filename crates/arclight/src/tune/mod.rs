@@ -3,95 +3,52 @@
 //! The search is `tune::tuner`, the steps that it asks for are the engine's own (`measure`), and what it
 //! finds is a profile that `run`, `chat`, `serve` and `bench` use by themselves (`stored`).
 
+mod ablation;
+mod args;
 mod compare;
+mod elsewhere;
 pub(crate) mod first;
 pub(crate) mod hot;
 mod lab;
 mod matrices;
 mod measure;
+mod neighbours;
 mod others;
 mod schedules;
 pub(crate) mod stored;
+mod tree;
 
-use crate::args::{KvArgs, LoadArg, ModelArg, count};
 use crate::error::Error;
 use crate::load;
 use crate::output::{Output, OutputArgs, figure};
 use crate::term::{self, note};
+use crate::topo::latency;
 use crate::{interrupt, synth};
 use arclight_engine::{CpuList, LoadOptions, ModelFile};
-use clap::{Args, ValueHint};
+pub(crate) use args::TuneArgs;
+use graph::{Graph, Plan};
 use lab::Lab;
 use loadgen::Lengths;
 use measure::Steps;
-use models::published::Published;
-use schedules::Limits;
-use serde_json::json;
+use neighbours::Neighbour;
+use schedules::{Effort, Limits};
+use serde_json::{Value, json};
+use std::borrow::Borrow;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use stored::{For, Part};
+use stored::{For, GATHER, GATHERS, Part};
 use topology::Machine;
-use topology::topotree::TopoTree;
+use topology::topotree::{Configuration, LineTimes};
+use tree::Base;
+use tune::simulated::Operators;
 use tune::tuner::{
-    Choice, Measured, Outcome, Profile, Quick, Request, Start, StepKind, Trace, TuneProgress, Tuner,
+    Choice, Measured, Outcome, Profile, Quick, Request, Scheme, Searched, Setting, Start, StepKind,
+    Trace, TuneProgress, Tuner,
 };
-
-/// Find the cores that serve a model fastest here, and remember them
-///
-/// Steps of the model are timed on different groups of cores: those of its prompts and those of its
-/// answers, which want other cores. What is found is kept for this model on this machine, and run, chat,
-/// serve and bench use it from then on. For the cores that are found, every matrix gets the micro-kernel,
-/// the blocking and the prefetch distance that are fastest, by the tokens of a step.
-#[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct TuneArgs {
-    #[command(flatten)]
-    model: ModelArg,
-    /// Tune for a model made in memory, such as qwen3-0.6b:q4_0 (arclight synth --help lists them)
-    #[arg(long, value_name = "SHAPE:TYPE", conflicts_with = "model")]
-    synth: Option<Published>,
-    /// Ask the few questions that matter most: 20 seconds at most, the loading not counted
-    #[arg(long)]
-    quick: bool,
-    /// Measure what the profile's ways to multiply are worth, against the default and each micro-kernel, and
-    /// search nothing
-    #[arg(long, conflicts_with_all = ["quick", "trace"])]
-    compare: bool,
-    /// Requests to tune for, a line each: {"prompt_tokens": 70, "output_tokens": 400}, or as OpenAI's API
-    /// has them in `usage` [default: lengths of chats, from published quantiles]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    trace: Option<PathBuf>,
-    /// Requests that are served together
-    #[arg(long, value_name = "N", value_parser = count, default_value = "1")]
-    together: usize,
-    /// Repetitions of each step in the end, 5 or more
-    #[arg(short, long, value_name = "N", value_parser = repetitions, default_value = "9")]
-    repetitions: usize,
-    /// Most time for the matrices, once cores are found; 0 leaves them as they are
-    #[arg(long, value_name = "SECONDS", default_value = "90", conflicts_with_all = ["quick", "compare"])]
-    matrices: u16,
-    /// Where to keep what is found [default: a file for machine and model in the cache directory]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    profile_file: Option<PathBuf>,
-    #[command(flatten)]
-    kv: KvArgs,
-    /// How the model file is read, every time
-    #[arg(long, value_name = "WAY", value_enum, default_value_t = LoadArg::Mapped)]
-    load: LoadArg,
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-const EXAMPLES: &str = "\
-Ctrl-C ends the search and keeps what was found.
-
-Examples:
-  arclight tune model.gguf
-  arclight tune model.gguf --quick
-  arclight tune model.gguf --trace requests.jsonl --together 16   for a server's own requests
-  arclight tune --synth qwen3-0.6b:q4_0 --profile-file here.toml";
 
 /// Whose lengths the requests have, how many there are, and the golden section.
 const LENGTHS: loadgen::Trace = loadgen::Trace::ShareGpt;
@@ -99,9 +56,13 @@ const REQUESTS: usize = 90;
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
 /// Tokens in a step at most, as the engine has it unless told otherwise.
 const STEP_TOKENS: u32 = 512;
-/// Families that are looked at closely, and plans that are measured in the end.
+/// Families that are looked at closely, and plans that are measured in the end, at least.
 const FAMILIES: usize = 3;
 const FINALISTS: usize = 2;
+/// Repetitions of each way in which two nodes exchange sums.
+const EXCHANGES: usize = 9;
+/// The share of a limited time that matrices may take.
+const OF_BUDGET: f64 = 0.4;
 /// Most time of a quick search.
 const QUICK: Duration = Duration::from_secs(20);
 /// The share of it that is for matrices, and that of the whole to take steps with and without what was found.
@@ -117,46 +78,94 @@ const QUICK_DEPTH: u32 = 32;
 /// Runs the command.
 pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
     let trace = trace(args)?;
+    if let Some(target) = elsewhere::Target::of(args)? {
+        return elsewhere::run(args, &target, &trace);
+    }
     let file = match &args.synth {
         Some(model) => synth::in_memory(model, synth::DEFAULT_SEED)?,
         None => load::open(&args.model)?,
     };
     let machine = Machine::read()?;
-    let owner = For::of(&machine, &file.gguf()?)?;
-    let path = match args.profile_file.clone().or_else(|| owner.path()) {
-        Some(path) => path,
-        None => {
-            let text = "there is no home directory to keep the profile in: give --profile-file";
-            return Err(Error::Usage(text.to_owned()));
-        }
-    };
     if args.compare {
+        let path = args.path(&For::of(&machine, 1, &file.gguf()?)?)?;
         // No step is taken: a small context leaves the memory to the weights.
         let context = Some(load::hparams(&file)?.context.min(STEP_TOKENS as usize));
         let reading = args.load.into();
         let options = LoadOptions { context, reading, ..Default::default() };
         return compare::run(&file, &path, options, args.output);
     }
-    // What takes minutes to find must not fail to be kept.
-    let part = Part::create(&path)?;
+    if args.ablation {
+        return ablation::run(args, &trace, &file, &machine);
+    }
+    if args.profile_file.is_some() && args.replicas.0.len() > 1 {
+        let text = "--profile-file is one file: give one number of --replicas with it";
+        return Err(Error::Usage(text.to_owned()));
+    }
     interrupt::install();
-    let (kv, reading) = (args.kv.types(), args.load.into());
-    let options = LoadOptions { kv, reading, ..LoadOptions::default() };
-    let start = Instant::now();
-    let most = Duration::from_secs(args.matrices.into());
-    let depth = if args.quick { Depth::Quick } else { Depth::Whole(args.repetitions, most) };
-    let outcome = search(depth, &trace, args.together, &file, &machine, &options)?;
-    let profile = owner.profile(outcome, start.elapsed());
-    part.keep(&profile.text())?;
-    print(&profile, &path, args.output)
+    let file = Arc::new(file);
+    let found: Result<Vec<Kept>, Error> = args
+        .replicas
+        .0
+        .iter()
+        .map(|&replicas| tune(args, &trace, &file, &machine, replicas))
+        .collect();
+    print(&found?, args.output)
 }
 
-/// Fewer never show anything: see `docs/tuning.md`.
-fn repetitions(text: &str) -> Result<usize, String> {
-    count(text).and_then(|n| match n {
-        5.. => Ok(n),
-        _ => Err("it must be at least 5: fewer cannot tell a gain from noise".to_owned()),
-    })
+/// What was found for so many replicas, and where it is kept.
+struct Kept {
+    replicas: usize,
+    profile: Profile,
+    path: PathBuf,
+    /// Seconds that the trace takes.
+    trace: f64,
+}
+
+/// Tunes a model that so many replicas serve at the same time, each on its part of the machine, and keeps what is
+/// found.
+fn tune(
+    args: &TuneArgs,
+    trace: &Trace,
+    file: &Arc<ModelFile>,
+    machine: &Machine,
+    replicas: usize,
+) -> Result<Kept, Error> {
+    let owner = For::of(machine, replicas, &file.gguf()?)?;
+    let path = args.path(&owner)?;
+    // What takes minutes to find must not fail to be kept.
+    let part = Part::create(&path)?;
+    let start = Instant::now();
+    let effort = Effort { window: args.window, ..Effort::default() };
+    let parts = machine.divide(replicas).map_err(Error::usage)?;
+    let depth = if args.quick { Depth::Quick } else { Depth::Whole(args.thorough(&parts[0])?) };
+    let together = args.together.div_ceil(replicas);
+    let (kv, reading) = (args.kv.types(), args.load.into());
+    let options = LoadOptions { kv, reading, ..LoadOptions::default() };
+    let site = Site { file, parts: &parts, together, options };
+    if replicas > 1 {
+        note!("{replicas} replicas, {together} at a time on each");
+    }
+    let (outcome, kinds) = search((depth, effort), trace, &site)?;
+    let trace = seconds(&kinds, &outcome.measured, |m| m.after) / replicas as f64;
+    let profile = owner.profile(outcome, start.elapsed());
+    part.keep(&profile.text())?;
+    Ok(Kept { replicas, profile, path, trace })
+}
+
+/// Seconds of a trace, by tokens a second of each kind of step.
+fn seconds(kinds: &[StepKind], measured: &[Measured], rate: fn(&Measured) -> f64) -> f64 {
+    let of = |(kind, m): (&StepKind, &Measured)| kind.weight * f64::from(kind.tokens) / rate(m);
+    kinds.iter().zip(measured).map(of).sum()
+}
+
+impl TuneArgs {
+    /// Where a profile is kept.
+    fn path(&self, owner: &For) -> Result<PathBuf, Error> {
+        self.profile_file.clone().or_else(|| owner.path()).ok_or_else(|| {
+            let text = "there is no home directory to keep the profile in: give --profile-file";
+            Error::Usage(text.to_owned())
+        })
+    }
 }
 
 /// What the machine is tuned for.
@@ -192,23 +201,155 @@ fn kinds(trace: &Trace, together: usize, context: usize) -> Vec<StepKind> {
 }
 
 /// How thorough a search is.
-#[derive(Clone, Copy)]
-enum Depth {
+enum Depth<'a> {
     Quick,
-    /// With so many repetitions in the end, and so much time for the matrices.
-    Whole(usize, Duration),
+    Whole(Thorough<'a>),
+}
+
+/// What a whole search takes.
+struct Thorough<'a> {
+    args: &'a TuneArgs,
+    /// Most time for the matrices.
+    matrices: Duration,
+    /// Most time for all.
+    budget: Duration,
+    /// Times between CPUs, which show a level of the tree.
+    times: Option<LineTimes>,
+}
+
+impl TuneArgs {
+    fn thorough(&self, machine: &Machine) -> Result<Thorough<'_>, Error> {
+        let budget = self.budget.map_or(Duration::MAX, |n| Duration::from_secs(n as u64));
+        let matrices = Duration::from_secs(self.matrices.into());
+        let matrices = match self.budget {
+            Some(_) => matrices.min(budget.mul_f64(OF_BUDGET)),
+            None => matrices,
+        };
+        let times = match &self.latency {
+            None => None,
+            Some(Some(path)) => Some(latency::read(path)?),
+            Some(None) => {
+                let mut warnings = BTreeSet::new();
+                let times = latency::times(machine, &mut warnings)?;
+                warnings.iter().for_each(|words| note!("{words}"));
+                Some(times)
+            }
+        };
+        Ok(Thorough { args: self, matrices, budget, times })
+    }
+}
+
+/// The search for cores that the options ask for.
+fn tuner<'a>(
+    args: &TuneArgs,
+    base: &'a Base,
+    default: &'a Scheme,
+    kinds: &'a [StepKind],
+    permit: &'a dyn Fn(&Configuration) -> bool,
+) -> Tuner<'a> {
+    let TuneArgs { repetitions, top_k, patience, .. } = *args;
+    Tuner {
+        tree: &base.tree,
+        default,
+        kinds,
+        permit,
+        families: FAMILIES,
+        finalists: FINALISTS.max(top_k),
+        repetitions,
+        patience,
+        suppose: base.suppose,
+        choices: &[], // Page sizes are the engine's to choose, by its own measurement.
+    }
+}
+
+/// By how many groups a model can be shared, those of the default in any case.
+fn operators_of<'a, G: Borrow<Graph>>(
+    build: impl Fn(usize) -> Result<G, tune::Error> + 'a,
+    default: &Scheme,
+) -> Operators<'a> {
+    Operators::new(build, default.groups().len())
+}
+
+/// The outcome with the way in which its two nodes exchange the sums of many rows, if the other one is surely
+/// faster.
+fn exchange(
+    steps: &mut Steps<'_>,
+    outcome: Outcome,
+    (kinds, hidden): (&[StepKind], usize),
+    over: &dyn Fn() -> bool,
+) -> Outcome {
+    let from = Plan::new(vec![]).scatter_elements;
+    let large = |kind: &&StepKind| kind.tokens as usize * hidden >= from;
+    let kinds: Vec<StepKind> = kinds.iter().filter(large).copied().collect();
+    if outcome.scheme.groups().len() != 2 || kinds.is_empty() || over() {
+        return outcome;
+    }
+    let options = GATHERS.map(str::to_owned).to_vec();
+    let choice = Choice { name: GATHER.to_owned(), options };
+    let setting = Setting { choice: &choice, kinds: &kinds, repetitions: EXCHANGES };
+    setting.run(steps, outcome, &mut |_| match over() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    })
+}
+
+/// Tells of the numbers of groups that a model cannot be shared by.
+fn left_out(refused: &[(usize, String)]) {
+    let groups = |groups: &(usize, String)| groups.0.to_string();
+    let counts: Vec<String> = refused.iter().map(groups).collect();
+    if let Some((_, operator)) = refused.first() {
+        note!(
+            "left out: {} groups, of which some would have nothing of {operator}",
+            counts.join(", ")
+        );
+    }
+}
+
+/// A model's graph for so many equal nodes.
+fn built(file: &ModelFile, nodes: usize) -> Result<Graph, tune::Error> {
+    let fault = |e: String| tune::Error::Graph(e);
+    let gguf = file.gguf().map_err(|e| fault(e.to_string()))?;
+    let built = models::build(&gguf, nodes).map_err(|e| fault(e.to_string()))?;
+    Ok(built.graph)
+}
+
+/// A model, and the parts of the machine on each of which a replica serves so many at a time.
+struct Site<'a> {
+    file: &'a Arc<ModelFile>,
+    parts: &'a [Machine],
+    together: usize,
+    options: LoadOptions,
+}
+
+impl Site<'_> {
+    /// What times steps of the first replica, while the others work.
+    fn steps(&self, kinds: &[StepKind]) -> Result<Steps<'_>, Error> {
+        let Site { file, parts, together, options } = self;
+        let (first, others) = parts.split_first().expect("a machine has a part");
+        if others.is_empty() {
+            return Ok(Steps::new(file, first, options, kinds, *together));
+        }
+        let start = |part: &Machine| {
+            let file = file.for_another()?;
+            Neighbour::start(file, part.clone(), options.clone(), kinds.to_vec(), *together)
+        };
+        let neighbours = others.iter().map(start).collect::<Result<Vec<_>, Error>>()?;
+        let groups = Some(topology::layout(first, None, None)?.groups);
+        let options = LoadOptions { groups, ..options.clone() };
+        Ok(Steps::new(file, first, &options, kinds, *together).beside(neighbours))
+    }
 }
 
 /// Searches until it is done, time is up or Ctrl-C is pressed.
 fn search(
-    depth: Depth,
+    (depth, effort): (Depth<'_>, Effort),
     trace: &Trace,
-    together: usize,
-    file: &ModelFile,
-    machine: &Machine,
-    options: &LoadOptions,
-) -> Result<Outcome, Error> {
-    let mut kinds = kinds(trace, together, load::hparams(file)?.context);
+    site: &Site<'_>,
+) -> Result<(Outcome, Vec<StepKind>), Error> {
+    let Site { file, together, .. } = *site;
+    let machine = &site.parts[0];
+    let models::Hparams { context, hidden, .. } = load::hparams(file)?;
+    let mut kinds = kinds(trace, together, context);
     if matches!(depth, Depth::Quick) {
         kinds.iter_mut().for_each(|kind| kind.depth = kind.depth.min(QUICK_DEPTH));
     }
@@ -219,12 +360,12 @@ fn search(
                 .to_owned(),
         ));
     }
-    let mut steps = Steps::new(file, machine, options, &kinds, together);
+    let mut steps = site.steps(&kinds)?;
     let default = steps.default_scheme()?;
     let start = Instant::now();
-    let most = match depth {
+    let most = match &depth {
         Depth::Quick => QUICK_STEP,
-        Depth::Whole(..) => LONGEST_STEP,
+        Depth::Whole(_) => LONGEST_STEP,
     };
     let kinds = lab::affordable(&mut steps, kinds, &default, most)?;
     let bar = term::count_bar("tuning", 0);
@@ -248,37 +389,47 @@ fn search(
             let choices = steps.choices();
             let default = Start { level: default.all(), scheme: default };
             let others = others::others(machine, &default.scheme);
-            let quick = Questions { default, others, choices, kinds };
-            let limits =
-                Limits { time: QUICK, clock: &clock, interrupted: &interrupted, shown: true };
+            let quick = Questions { default, others, choices, kinds: kinds.clone() };
+            let limits = Limits {
+                time: QUICK,
+                clock: &clock,
+                interrupted: &interrupted,
+                shown: true,
+                effort,
+            };
             quick.ask(&mut steps, &limits, &mut told, &|| bar.finish_and_clear())
         }
-        Depth::Whole(repetitions, time) => {
-            let tuner = Tuner {
-                tree: &TopoTree::of(machine),
-                default: &default,
-                kinds: &kinds,
-                permit: &|_| true,
-                families: FAMILIES,
-                finalists: FINALISTS,
-                repetitions,
-                choices: &[], // Page sizes are the engine's to choose, by its own measurement.
-            };
+        Depth::Whole(Thorough { args, matrices, budget, times }) => {
+            let base = Base::new(machine, times.as_ref());
+            base.note.iter().for_each(|words| note!("{words}"));
+            let operators = operators_of(|groups| built(file, groups), &default);
+            let permit = |configuration: &_| operators.permit(configuration);
+            let tuner = tuner(args, &base, &default, &kinds, &permit);
+            let over = |most: Duration| interrupted() || start.elapsed() >= most;
             let plans = tuner.best(&mut steps, &mut |progress| {
                 told(progress);
-                match interrupted() {
+                match over(budget.saturating_sub(matrices)) {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 }
             });
             bar.finish_and_clear();
-            plans.map(|mut plans| {
-                if time.is_zero() || interrupted() {
+            left_out(&operators.refused());
+            let found = plans.map(|Searched { mut plans, .. }| {
+                plans.truncate(args.top_k);
+                if matrices.is_zero() || interrupted() {
                     return (plans.swap_remove(0), None);
                 }
-                let limits = Limits { time, clock: &clock, interrupted: &interrupted, shown: true };
+                let time = matrices.min(budget.saturating_sub(start.elapsed()));
+                let interrupted = || over(budget);
+                let limits =
+                    Limits { time, clock: &clock, interrupted: &interrupted, shown: true, effort };
                 let sizes = (STEP_TOKENS as usize, together);
                 schedules::find(&mut steps, plans, &kinds, sizes, &limits)
+            });
+            found.map(|(outcome, words)| {
+                let over = || over(budget);
+                (exchange(&mut steps, outcome, (&kinds, hidden), &over), words)
             })
         }
     };
@@ -290,7 +441,7 @@ fn search(
         None => Error::refused(e),
     })?;
     words.iter().for_each(|words| note!("{words}"));
-    Ok(outcome)
+    Ok((outcome, kinds))
 }
 
 /// What a quick search is about.
@@ -352,9 +503,8 @@ fn today() -> String {
     tokenizer::strftime(SystemTime::now(), "%F").expect("a known directive")
 }
 
-/// What was found, for people.
-fn print(profile: &Profile, path: &Path, output: OutputArgs) -> Result<(), Error> {
-    let mut out = Output::new(output);
+/// What was found, as data.
+fn value(Kept { replicas, profile, path, trace }: &Kept) -> Value {
     let outcome = &profile.outcome;
     let of = |m: &Measured| {
         json!({
@@ -362,14 +512,70 @@ fn print(profile: &Profile, path: &Path, output: OutputArgs) -> Result<(), Error
             "tuned_tokens_per_second": m.after,
         })
     };
-    out.data(
-        &json!({
-            "profile": path, "complete": outcome.complete, "steps_timed": outcome.evaluations,
-            "seconds": profile.seconds, "results": outcome.measured.iter().map(of).collect::<Vec<_>>(),
-        }),
-        &["/results"],
-    )?;
-    writeln!(out, "{} on {}", profile.model.words, profile.machine.words)?;
+    json!({
+        "replicas": replicas, "profile": path, "complete": outcome.complete,
+        "steps_timed": outcome.evaluations, "loads": outcome.loads, "seconds": profile.seconds,
+        "trace_seconds": trace, "results": outcome.measured.iter().map(of).collect::<Vec<_>>(),
+    })
+}
+
+/// What was found, for people.
+fn print(all: &[Kept], output: OutputArgs) -> Result<(), Error> {
+    let mut out = Output::new(output);
+    match all {
+        [one] => _ = out.data(&value(one), &["/results"])?,
+        _ => {
+            let all: Vec<Value> = all.iter().map(value).collect();
+            out.data(&json!({ "numbers": all }), &["/numbers"])?;
+        }
+    }
+    for (at, Kept { replicas, profile, path, .. }) in all.iter().enumerate() {
+        let outcome = &profile.outcome;
+        if at > 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "{} on {}", profile.model.words, profile.machine.words)?;
+        if *replicas > 1 {
+            writeln!(out, "of the first replica:")?;
+        }
+        plan(&mut out, outcome)?;
+        if !outcome.measured.is_empty() {
+            writeln!(out)?;
+        }
+        speeds(&mut out, &outcome.measured)?;
+        out.flush()?;
+        let stopped = if outcome.complete { "" } else { ", stopped before its end" };
+        note!(
+            "{} timed in {}{stopped}; kept in {}",
+            term::plural(outcome.evaluations, "step"),
+            term::seconds(Duration::from_secs_f64(profile.seconds)),
+            path.display()
+        );
+    }
+    if let [_, _, ..] = all {
+        writeln!(out)?;
+        let row = |kept: &Kept| {
+            [
+                figure("replicas", 8, kept.replicas),
+                figure("groups of each", 14, kept.profile.outcome.scheme.groups().len()),
+                figure("seconds of the trace", 20, format_args!("{:.2}", kept.trace)),
+                figure("ratio", 5, format_args!("{:.2}", all[0].trace / kept.trace)),
+            ]
+        };
+        out.table(all.iter().map(row))?;
+        out.flush()?;
+        if let Some(best) = all.iter().min_by(|a, b| a.trace.total_cmp(&b.trace)) {
+            note!(
+                "fastest: serve --replicas {}, which uses what was found for that",
+                best.replicas
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The groups, and the threads by the tokens of a step.
+fn plan(out: &mut Output, outcome: &Outcome) -> Result<(), Error> {
     for (at, group) in outcome.scheme.groups().iter().enumerate() {
         let cpus: CpuList = group.cpus.iter().copied().collect();
         let node = group.node.map_or(String::new(), |node| format!(" on node {node}"));
@@ -392,9 +598,11 @@ fn print(profile: &Profile, path: &Path, output: OutputArgs) -> Result<(), Error
         )?;
         from = row.up_to.saturating_add(1);
     }
-    if !outcome.measured.is_empty() {
-        writeln!(out)?;
-    }
+    Ok(())
+}
+
+/// Kinds of steps before and after.
+fn speeds(out: &mut Output, measured: &[Measured]) -> Result<(), Error> {
     let row = |&Measured { tokens, depth, before, after, .. }: &Measured| {
         [
             figure("tokens in a step", 16, tokens),
@@ -404,15 +612,7 @@ fn print(profile: &Profile, path: &Path, output: OutputArgs) -> Result<(), Error
             figure("ratio", 5, format_args!("{:.2}", after / before)),
         ]
     };
-    out.table(outcome.measured.iter().map(row))?;
-    out.flush()?;
-    let stopped = if outcome.complete { "" } else { ", stopped before its end" };
-    note!(
-        "{} timed in {}{stopped}; kept in {}",
-        term::plural(outcome.evaluations, "step"),
-        term::seconds(Duration::from_secs_f64(profile.seconds)),
-        path.display()
-    );
+    out.table(measured.iter().map(row))?;
     Ok(())
 }
 

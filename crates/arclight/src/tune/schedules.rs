@@ -13,6 +13,21 @@ use tune::tuner::{Candidate, Contest, Level, Matrices, Measure, Outcome, StepKin
 /// Repetitions of each kind of step with and without schedules.
 const REPETITIONS: usize = 7;
 
+/// How thorough a search of schedules is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    /// Of so many counts of tokens the winners are the micro-kernels that are tried at the next.
+    pub(super) window: usize,
+    /// Parts that columns are split into at most.
+    pub(super) splits: usize,
+}
+
+impl Default for Effort {
+    fn default() -> Effort {
+        Effort { window: 16, splits: 4 }
+    }
+}
+
 /// How long the search may take, and who follows it.
 pub(super) struct Limits<'a> {
     /// Time for all of it.
@@ -23,6 +38,7 @@ pub(super) struct Limits<'a> {
     pub(super) interrupted: &'a dyn Fn() -> bool,
     /// Whether bars are drawn.
     pub(super) shown: bool,
+    pub(super) effort: Effort,
 }
 
 impl Limits<'_> {
@@ -139,13 +155,13 @@ impl Tuning<'_> {
         let mut found = TunedSchedules::default();
         let work = self.work(plan, known, &mut found)?;
         let Tuning { lab, limits, start, plans, .. } = self;
-        let &Limits { time, clock, interrupted, .. } = *limits;
+        let &Limits { time, clock, interrupted, effort, .. } = *limits;
         let elapsed = || clock() - *start;
         let end = elapsed() + time.saturating_sub(elapsed()).mul_f64(share);
         for (at, Work { level, kinds, problems }) in work.iter().enumerate() {
             let candidate = candidate(plan, level);
             let run = Box::new(|task| lab.run(&candidate, task));
-            let mut products = Products::of(run, interrupted)?;
+            let mut products = Products::of(run, interrupted, effort.splits)?;
             for (which, (problems, most)) in problems.iter().enumerate() {
                 if problems.is_empty() {
                     continue;
@@ -163,7 +179,8 @@ impl Tuning<'_> {
                     let left = budget - (elapsed() - begun).as_secs_f64();
                     if interrupted() { 0.0 } else { left }
                 };
-                let scheduler = Scheduler::new(problems, kinds, *most);
+                let Effort { window, .. } = effort;
+                let scheduler = Scheduler { window, ..Scheduler::new(problems, kinds, *most) };
                 let result = scheduler.run(&mut products, &mut told);
                 let result = result.map_err(Error::refused)?;
                 found.complete &= result.schedules.complete;
@@ -192,7 +209,7 @@ impl Tuning<'_> {
             let kinds = self.kinds.iter().filter(own).copied().collect();
             let candidate = candidate(plan, &row.level);
             let run = Box::new(|task| self.lab.run(&candidate, task));
-            let mut products = Products::of(run, &going)?;
+            let mut products = Products::of(run, &going, self.limits.effort.splits)?;
             let mut problems = [(Vec::new(), most), (Vec::new(), self.together.min(most))];
             for problem in products.problems.clone() {
                 // A matrix that steps have fewer rows for than tokens makes logits.

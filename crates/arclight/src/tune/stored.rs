@@ -40,6 +40,10 @@ pub(crate) struct ProfileArgs {
 pub(super) const PREFETCH: &str = "prefetch";
 pub(super) const DISTANCES: [&str; 4] = ["4096", "2048", "8192", "0"];
 
+/// The name of the choice of how two nodes exchange the sums of many rows, and its values, the default first.
+pub(super) const GATHER: &str = "gather";
+pub(super) const GATHERS: [&str; 2] = ["pulled", "scattered"];
+
 /// Whom a profile is for.
 pub(super) struct For {
     pub(super) machine: Identity,
@@ -48,11 +52,16 @@ pub(super) struct For {
 }
 
 impl For {
-    pub(super) fn of(machine: &Machine, gguf: &Gguf<'_>) -> Result<For, Error> {
+    /// A model that so many replicas serve at the same time, each on its part of the machine.
+    pub(super) fn of(machine: &Machine, replicas: usize, gguf: &Gguf<'_>) -> Result<For, Error> {
         let kernels = kernels::Kernels::detect().map_err(arclight_engine::Error::from)?;
         let version = format!("{} with {} kernels", env!("CARGO_PKG_VERSION"), kernels.isa());
         let program = Identity { digest: version.clone(), words: format!("arclight {version}") };
-        Ok(For { machine: machine_identity(machine), model: model_identity(gguf), program })
+        Ok(For {
+            machine: machine_identity(machine, replicas),
+            model: model_identity(gguf),
+            program,
+        })
     }
 
     /// Where the profile is kept; `None` without a home.
@@ -96,7 +105,7 @@ impl Drop for Part {
     }
 }
 
-fn machine_identity(machine: &Machine) -> Identity {
+fn machine_identity(machine: &Machine, replicas: usize) -> Identity {
     let mut all = machine.model().unwrap_or_default().to_owned();
     for cpu in machine.cpus() {
         let topology::Cpu { id, node, package, die, cluster, core, l2, l3, .. } = cpu;
@@ -107,7 +116,11 @@ fn machine_identity(machine: &Machine) -> Identity {
     }
     all += &format!("\nquota {:?}", machine.quota());
     let cpus: CpuList = machine.cpus().iter().map(|cpu| cpu.id).collect();
-    let words = format!("{}, cpus {cpus}", machine.model().unwrap_or("unknown CPU"));
+    let mut words = format!("{}, cpus {cpus}", machine.model().unwrap_or("unknown CPU"));
+    if replicas > 1 {
+        all += &format!("\nreplicas {replicas}");
+        words += &format!(", {replicas} replicas");
+    }
     Identity::of(&all, words)
 }
 
@@ -144,6 +157,7 @@ pub(crate) enum Found {
 pub(crate) fn apply(
     file: &ModelFile,
     args: &ProfileArgs,
+    replicas: usize,
     options: &mut LoadOptions,
 ) -> Result<Found, Error> {
     let LoadOptions { numa, nodes, on_nodes, on_cpus, threads, no_pin, .. } = &*options;
@@ -151,7 +165,7 @@ pub(crate) fn apply(
     if args.untuned || own || on_nodes.is_some() || on_cpus.is_some() {
         return Ok(Found::Unwanted);
     }
-    let owner = For::of(&Machine::read()?, &file.gguf()?)?;
+    let owner = For::of(&Machine::read()?, replicas, &file.gguf()?)?;
     let asked = args.profile_file.is_some();
     let Some(path) = args.profile_file.clone().or_else(|| owner.path()) else {
         return Ok(Found::Unwanted);
@@ -189,6 +203,7 @@ pub(super) fn put(profile: &Profile, options: &mut LoadOptions) {
     let (schedules, faults) = schedules(&profile.outcome);
     faults.iter().for_each(|fault| note!("left out of the profile: {fault}"));
     options.schedules = schedules;
+    options.scatter_nodes = scatter_nodes(choices);
 }
 
 /// A table as the engine has it, where a step uses `all` CPUs unless it is told otherwise.
@@ -209,6 +224,12 @@ pub(super) fn schedules(outcome: &Outcome) -> (Schedules, Vec<String>) {
 pub(super) fn pages(choices: &[(String, String)]) -> Option<HugePages> {
     let (_, value) = choices.iter().find(|(name, _)| name == PAGES)?;
     Some(PAGE_SIZES.iter().find(|(size, _)| size == value)?.1)
+}
+
+/// From how many nodes on sums are scattered, where choices say it.
+pub(super) fn scatter_nodes(choices: &[(String, String)]) -> Option<usize> {
+    let (_, value) = choices.iter().find(|(name, _)| name == GATHER)?;
+    (value == GATHERS[1]).then_some(2)
 }
 
 /// The prefetch distance among choices, in bytes.
@@ -272,7 +293,7 @@ mod tests {
 
     #[test]
     fn another_machine_or_model_has_another_identity() {
-        let of = |cores| machine_identity(&FakeMachine::uniform(1, cores).machine().unwrap());
+        let of = |cores| machine_identity(&FakeMachine::uniform(1, cores).machine().unwrap(), 1);
         assert_eq!(of(4), of(4));
         assert_ne!(of(4).digest, of(3).digest);
         let model = |ty| {

@@ -75,6 +75,12 @@ const EXCEPTIONS: &[(&str, &str, How)] = &[
     ),
     (
         "docs/tuning.md",
+        "arclight tune model.gguf --replicas 1,2 --together 16",
+        Read("it takes minutes"),
+    ),
+    ("docs/tuning.md", "arclight tune model.gguf --ablation", Read("it takes minutes")),
+    (
+        "docs/tuning.md",
         "arclight tune model.gguf --compare",
         Read("it needs a whole search before"),
     ),

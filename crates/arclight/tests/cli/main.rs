@@ -30,3 +30,4 @@ mod tools;
 mod topo;
 mod traces;
 mod tune;
+mod tune_elsewhere;

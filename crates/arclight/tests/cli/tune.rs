@@ -191,3 +191,127 @@ fn faults_of_the_arguments_are_told() {
     let both = run(&["run", tiny(), "--profile-file", "x", "--threads", "1"]);
     assert_eq!(both.code, Some(2), "{}", both.err);
 }
+
+#[test]
+fn replicas_have_a_profile_of_their_own() {
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
+        return; // No core for the second.
+    }
+    let cache = FILES.path().join("replicas-cache");
+    let with_cache = |args: &[&str]| {
+        let output = arclight(args).env("XDG_CACHE_HOME", &cache).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let (out, err) = (String::from_utf8(output.stdout), String::from_utf8(output.stderr));
+        (out.unwrap(), err.unwrap())
+    };
+    let own = ["-r", "5", "--matrices", "2", "--together", "4"];
+    let (out, err) = with_cache(&[&["tune", tiny(), "--replicas", "1,2"], &own[..]].concat());
+    assert!(out.contains("of the first replica:") && out.contains("seconds of the trace"), "{out}");
+    assert!(err.contains("2 replicas, 2 at a time on each"), "{err}");
+    assert!(!err.contains("left out: a replica"), "{err}");
+    assert_eq!(std::fs::read_dir(cache.join("arclight")).unwrap().count(), 2);
+    let bench = |replicas: &str| {
+        let (_, err) =
+            with_cache(&["bench", tiny(), "-p", "8", "-n", "2", "-r", "1", "--replicas", replicas]);
+        err
+    };
+    assert!(bench("2").contains("cores as tuned on 2"));
+    let serve = ["serve", tiny(), "--replicas", "2", "--port", "0"];
+    let mut command = arclight(&serve);
+    command.env("XDG_CACHE_HOME", &cache).stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let lines = std::io::BufReader::new(child.stderr.take().unwrap());
+    let told: Vec<String> = std::io::BufRead::lines(lines)
+        .map(Result::unwrap)
+        .take_while(|line| !line.contains("http://"))
+        .collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(told.iter().any(|line| line.contains("cores as tuned on 2")), "{told:?}");
+    // One file cannot have the profiles of several numbers.
+    let both = run(&["tune", tiny(), "--replicas", "1,2", "--profile-file", "x"]);
+    assert!(both.code == Some(2) && both.err.contains("one number"), "{}", both.err);
+}
+
+#[test]
+fn mechanisms_are_measured_one_by_one() {
+    let trace = short_trace();
+    let args = ["tune", tiny(), "--ablation", "--nodes", "2", "-r", "5", "--matrices", "1"];
+    let args = [&args[..], &["--trace", &trace]].concat();
+    let rows = succeeds(&[&args[..], &["-o", "csv"]].concat());
+    for way in [
+        ",\"no placement, all wait\",",
+        ",+ communication,",
+        ",+ configuration,",
+        ",+ kernels,",
+        ",+ split-K,",
+        ",all but communication,",
+        ",k = 1,",
+        ",window = 5,",
+        ",window = 20,",
+    ] {
+        assert!(rows.contains(way), "no row {way} in {rows}");
+    }
+    let text = succeeds(&args);
+    assert!(text.contains("8 sequences, tokens/s") && text.contains("tuning, s"), "{text}");
+    let error = fails(2, &["tune", tiny(), "--nodes", "2"]);
+    assert!(error.contains("--ablation"), "{error}");
+}
+
+/// Requests of which eight run together.
+fn short_trace() -> String {
+    let lines: String = (0..16)
+        .map(|i| format!("{{\"prompt_tokens\": {}, \"output_tokens\": {}}}\n", 20 + i, 5 + i))
+        .collect();
+    file("sixteen.jsonl", lines.as_bytes())
+}
+
+#[test]
+fn a_search_ends_with_its_budget() {
+    let path = text(&FILES.path().join("budget.toml"));
+    let args = ["tune", tiny(), "-r", "5", "--budget", "1", "--profile-file", &path];
+    let Ran { code, err, .. } = run(&[&args[..], &["--top-k", "1", "--window", "4"]].concat());
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("kept in"), "{err}");
+    let none = run(&["tune", tiny(), "--top-k", "0"]);
+    assert!(none.code == Some(2) && none.err.contains("top-k"), "{}", none.err);
+    let quick = run(&["tune", tiny(), "--quick", "--budget", "3"]);
+    assert!(quick.code == Some(2) && quick.err.contains("--budget"), "{}", quick.err);
+}
+
+#[test]
+fn two_nodes_scatter_sums_where_a_profile_says_so() {
+    let path = quick("scatter.toml");
+    let profile = std::fs::read_to_string(&path).unwrap();
+    let groups = profile.find("[[groups]]").unwrap();
+    let cpus = profile[groups..].split("cpus = [").nth(1).unwrap().split(']').next().unwrap();
+    let Some((one, two)) = cpus.split_once(", ") else { return };
+    let two = two.split(',').next().unwrap();
+    // Two groups on the one node there is, whose sums of long prompts are scattered.
+    let head = &profile[..groups];
+    let node = profile[groups..].lines().find(|line| line.starts_with("node =")).unwrap_or("");
+    let group = |cpu: &str| format!("[[groups]]\n{node}\ncpus = [{cpu}]\n");
+    let search = &profile[profile.find("[search]").unwrap()..];
+    let search = search.split("[[matrix]]").next().unwrap();
+    let made = |choice: &str| {
+        let table = "[[table]]\ncpus = [1, 1]\n";
+        format!("{head}{}{}{table}{choice}{search}", group(one), group(two))
+    };
+    let scattered = "[[choices]]\nname = \"gather\"\nvalue = \"scattered\"\n\n";
+    let of = |name: &str, choice: &str| {
+        let path = file(name, made(choice).as_bytes());
+        succeeds(&[
+            "run",
+            "-q",
+            tiny(),
+            "-n",
+            "9",
+            "-p",
+            "a b c",
+            "--greedy",
+            "--profile-file",
+            &path,
+        ])
+    };
+    assert_eq!(of("scattered.toml", scattered), of("pulled.toml", ""));
+}

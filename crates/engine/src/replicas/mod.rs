@@ -47,6 +47,7 @@ use graph::Adapted;
 use job::Job;
 use prefixes::page_names;
 use queue::{Phase, Shared};
+use start::Agreed;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -259,7 +260,7 @@ impl Replicas {
         start::start(file, machine, options, serving, progress)
     }
 
-    /// What [`Replicas::load_on`] would load on which parts of a machine: for programs that run the
+    /// What [`Replicas::load_on`] would load on which parts of a machine, and how: for programs that run the
     /// engines themselves, with [`Engine::load_on`](crate::Engine::load_on).
     ///
     /// # Errors
@@ -269,8 +270,13 @@ impl Replicas {
         machine: &Machine,
         options: &LoadOptions,
         replicas: usize,
-    ) -> Result<(Vec<Machine>, LoadOptions), Error> {
-        start::agree(file, machine, options, replicas).map(|all| (all.parts, all.options))
+    ) -> Result<Vec<(Machine, LoadOptions)>, Error> {
+        let Agreed { parts, options, .. } = start::agree(file, machine, options, replicas)?;
+        let of = |part: &Machine| {
+            let options = start::of_part(&options, &parts[0], part)?;
+            Ok((part.clone(), options))
+        };
+        parts.iter().map(of).collect()
     }
 
     /// Bytes that [`Replicas::load`] would take for weights and KV pages, of all replicas together.

@@ -68,12 +68,13 @@ pub(crate) fn start(
     let (told, news) = channel();
     let mut starting = Vec::with_capacity(replicas);
     let spawned = parts.iter().enumerate().try_for_each(|(me, part)| {
+        let options = of_part(&options, &parts[0], part)?;
         let (go, shared) = channel();
         let loader = Loader {
             me,
             file: file.clone(),
             part: part.clone(),
-            options: options.clone(),
+            options,
             serving: serving.clone(),
             disk: disk.clone(),
             control: Control {
@@ -143,6 +144,17 @@ fn collect(
     loaded.into_iter().collect::<Option<_>>().ok_or(Error::ReplicasClosed)
 }
 
+/// Options of all replicas for one of them: groups of the first are on its own CPUs in the same places.
+pub(crate) fn of_part(
+    options: &LoadOptions,
+    first: &Machine,
+    part: &Machine,
+) -> Result<LoadOptions, Error> {
+    let Some(groups) = &options.groups else { return Ok(options.clone()) };
+    let groups = first.groups_on(groups, part).ok_or(Error::UnlikeParts)?;
+    Ok(LoadOptions { groups: Some(groups), ..options.clone() })
+}
+
 /// What all replicas have alike.
 pub(crate) struct Agreed {
     /// The machines that they run on.
@@ -168,7 +180,7 @@ pub(crate) fn agree(
     options.step_outputs = options.step_outputs.or(Some(sequences.max(OUTPUTS)));
     let mut sizes: Vec<Size> = Vec::with_capacity(parts.len());
     for part in &parts {
-        let size = load::size(file, part, &parts, &options)?;
+        let size = load::size(file, part, &parts, &of_part(&options, &parts[0], part)?)?;
         // Measured once.
         options.huge_pages = Some(size.huge_pages);
         sizes.push(size);

@@ -15,7 +15,7 @@
 
 use super::TopoTree;
 use super::search::tilings;
-use crate::CpuId;
+use crate::{CpuId, Error};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -47,6 +47,32 @@ impl LineTimes {
                 let time = time(cpus[i], cpus[j])?;
                 nanoseconds[i][j] = time;
                 nanoseconds[j][i] = time;
+            }
+        }
+        Ok(LineTimes { cpus, nanoseconds })
+    }
+
+    /// Times that are known: a row for each CPU.
+    ///
+    /// # Errors
+    /// [`Error::BadTimes`] unless there is a row and a column for each CPU, each of them is there once, and
+    /// times are positive and the same in both directions.
+    pub fn new(cpus: Vec<CpuId>, nanoseconds: Vec<Vec<f64>>) -> Result<LineTimes, Error> {
+        let fault = |reason: String| Err(Error::BadTimes { reason });
+        let n = cpus.len();
+        if nanoseconds.len() != n || nanoseconds.iter().any(|row| row.len() != n) {
+            return fault(format!("there are not {n} rows of {n} numbers"));
+        }
+        if let Some(twice) = (0..n).find(|&i| cpus[..i].contains(&cpus[i])) {
+            return fault(format!("CPU {} is there twice", cpus[twice].0));
+        }
+        for i in 0..n {
+            for j in i + 1..n {
+                let (there, back) = (nanoseconds[i][j], nanoseconds[j][i]);
+                if !(there.is_finite() && there > 0.0 && there == back) {
+                    let (a, b) = (cpus[i].0, cpus[j].0);
+                    return fault(format!("{there} and {back} ns between CPUs {a} and {b}"));
+                }
             }
         }
         Ok(LineTimes { cpus, nanoseconds })
@@ -106,6 +132,13 @@ impl TopoTree {
                 }
             })
             .collect()
+    }
+
+    /// The tree with the level that the times speak for most, and which it is; `None` if they speak for none.
+    pub fn with_latent(&self, times: &LineTimes) -> Option<(TopoTree, Proposal)> {
+        let proposal = self.latent(times).into_iter().next()?;
+        let tree = self.group(proposal.n, proposal.stride, proposal.depth).ok()?;
+        Some((tree, proposal))
     }
 
     /// Groupings of the vertices at any depth that the times speak for, the plainest first; none on a

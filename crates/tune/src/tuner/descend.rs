@@ -42,17 +42,37 @@ impl From<topology::Error> for Ended {
     }
 }
 
-/// What was measured of that which some trees propose within `most`, fastest first. `later` evaluations
-/// are expected to follow.
-pub(super) fn descend(
-    session: &mut Session<'_>,
-    trees: &[TopoTree],
-    most: &Teams,
-    kind: usize,
-    (doing, later): (&'static str, usize),
-) -> Result<Vec<Tried>, Ended> {
+/// What a search within a scheme found.
+pub(super) struct Descent {
+    /// All that was measured, fastest first.
+    pub(super) tried: Vec<Tried>,
+    /// The fastest of each tree, and how many were measured there.
+    pub(super) trees: Vec<Option<(Teams, f64, usize)>>,
+}
+
+/// What is to be searched within a scheme.
+#[derive(Clone, Copy)]
+pub(super) struct Descending<'a> {
+    /// What it is for.
+    pub(super) doing: &'static str,
+    /// The trees that propose.
+    pub(super) trees: &'a [TopoTree],
+    /// What everything is to be within.
+    pub(super) most: &'a Teams,
+    /// The kind of step.
+    pub(super) kind: usize,
+    /// After so many in a row that are no better than the best, a tree is given up.
+    pub(super) patience: Option<usize>,
+    /// Evaluations that are expected to follow.
+    pub(super) later: usize,
+}
+
+/// Measures what some trees propose within a scheme.
+pub(super) fn descend(session: &mut Session<'_>, of: &Descending<'_>) -> Result<Descent, Ended> {
+    let Descending { doing, trees, most, kind, patience, later } = *of;
     loop {
         let mut tried: BTreeMap<Teams, (f64, usize)> = BTreeMap::new();
+        let mut best: Vec<Option<(Teams, f64, usize)>> = vec![None; trees.len()];
         let mut wanted: BTreeSet<Teams> = BTreeSet::new();
         for (at, tree) in trees.iter().enumerate() {
             // `permit` is asked just before each evaluation.
@@ -61,12 +81,27 @@ pub(super) fn descend(
                 *asked.borrow_mut() = Teams::of(c).and_then(|teams| teams.aligned(most));
                 asked.borrow().is_some()
             };
-            let search = Search { latent_levels: 0, permit: &permit, keep: 0, ..Search::default() };
+            let search = Search {
+                latent_levels: 0,
+                permit: &permit,
+                keep: 0,
+                patience,
+                ..Search::default()
+            };
+            let best = &mut best[at];
             search.run(tree, |_| {
                 let teams = asked.borrow_mut().take().expect("only what is permitted is evaluated");
                 let known = session.known(&teams, kind);
                 match known {
-                    Some(seconds) => drop(tried.entry(teams).or_insert((seconds, at))),
+                    Some(seconds) => {
+                        let (least, timed) =
+                            best.as_ref().map_or((f64::INFINITY, 0), |(_, s, n)| (*s, *n));
+                        match best {
+                            Some((.., n)) if seconds >= least => *n += 1,
+                            _ => *best = Some((teams.clone(), seconds, timed + 1)),
+                        }
+                        tried.entry(teams).or_insert((seconds, at));
+                    }
                     None => drop(wanted.insert(teams)),
                 }
                 ControlFlow::Continue(known.unwrap_or(f64::INFINITY))
@@ -79,7 +114,7 @@ pub(super) fn descend(
             tried.sort_by(|a, b| {
                 a.seconds.total_cmp(&b.seconds).then(a.teams.threads().cmp(&b.teams.threads()))
             });
-            return Ok(tried);
+            return Ok(Descent { tried, trees: best });
         }
         // Rounds get smaller, as most branches end.
         session.begin(doing, wanted.len() * 3 / 2, later);
@@ -152,8 +187,17 @@ mod tests {
             let mut asked = Asked { seed, teams: vec![] };
             let mut watch = |_: &TuneProgress| ControlFlow::Continue(());
             let mut session = Session::new(&mut asked, &mut watch, &kinds);
-            let trees: Vec<TopoTree> = groupings(&tree, 1).into_iter().map(|(_, t)| t).collect();
-            let tried = descend(&mut session, &trees, &most, 0, ("", 0)).unwrap();
+            let trees: Vec<TopoTree> =
+                groupings(&tree, 1, true).into_iter().map(|(_, t)| t).collect();
+            let of = Descending {
+                doing: "",
+                trees: &trees,
+                most: &most,
+                kind: 0,
+                patience: None,
+                later: 0,
+            };
+            let tried = descend(&mut session, &of).unwrap().tried;
             let loads = session.progress.loads;
             assert_eq!(tried[0].seconds, found.best[0].1);
             assert!(loads < tried.len(), "{loads} loads for {} teams", tried.len());

@@ -7,6 +7,7 @@
 
 use super::scheme::{Teams, chains, scheme};
 use super::session::{Session, Stop};
+use super::trail::{Branch, Stage, Supposed};
 use std::collections::BTreeSet;
 use topology::topotree::{Configuration, LevelKind, TopoTree};
 
@@ -19,16 +20,35 @@ pub(super) struct Cut {
     pub(super) all: Teams,
     /// One CPU of each core, where that leaves the groups as they are.
     pub(super) cores: Teams,
+    /// The level that was supposed for it.
+    pub(super) supposed: Option<Supposed>,
+    /// Its place among the branches of the search.
+    pub(super) branch: usize,
 }
 
 impl Cut {
-    fn at(tree: &TopoTree, depth: usize, permit: &dyn Fn(&Configuration) -> bool) -> Option<Cut> {
+    fn at(
+        tree: &TopoTree,
+        depth: usize,
+        supposed: Option<Supposed>,
+        permit: &dyn Fn(&Configuration) -> bool,
+    ) -> Option<Cut> {
         let configuration = tree.cross_section(depth);
         let all = Teams::of(&configuration).filter(|_| permit(&configuration))?;
         let cores = single(tree)
             .and_then(|single| Teams::of(&single.cross_section(depth))?.aligned(&all))
             .unwrap_or_else(|| all.clone());
-        Some(Cut { tree: tree.clone(), depth, all, cores })
+        Some(Cut { tree: tree.clone(), depth, all, cores, supposed, branch: 0 })
+    }
+}
+
+impl Cut {
+    fn grow(&self, session: &mut Session<'_>, ends: (usize, usize)) -> usize {
+        let default = (!session.branches.is_empty()).then_some(0);
+        let branch = Branch::new(session, Stage::Family, default, &self.cores, ends);
+        // A vertex that is several things is called by the widest.
+        let level = self.tree.levels()[self.depth].first().copied();
+        session.grow(Branch { level, ..branch.of_tree(&self.tree, self.supposed) })
     }
 }
 
@@ -43,10 +63,23 @@ fn single(tree: &TopoTree) -> Option<TopoTree> {
 /// How a tree was grouped: members, stride, and levels below the group.
 pub(super) type Grouping = (usize, usize, usize);
 
-/// The tree, and it under every single grouping of a level that is deeper than `above`.
-pub(super) fn groupings(tree: &TopoTree, above: usize) -> Vec<(Option<Grouping>, TopoTree)> {
+/// What a grouping is called in a tree that has it.
+pub(super) fn supposed((members, stride, below): Grouping, grouped: &TopoTree) -> Supposed {
+    Supposed { members, stride, depth: grouped.height() - 1 - below }
+}
+
+/// The tree, and, if levels are to be supposed, it under every single grouping of a level that is deeper
+/// than `above`.
+pub(super) fn groupings(
+    tree: &TopoTree,
+    above: usize,
+    suppose: bool,
+) -> Vec<(Option<Grouping>, TopoTree)> {
     let mut seen = BTreeSet::from([tree.digest()]);
     let mut all = vec![(None, tree.clone())];
+    if !suppose {
+        return all;
+    }
     let arities = tree.arities().unwrap_or_default();
     for (depth, &children) in (1..).zip(&arities).filter(|&(depth, _)| depth > above) {
         for n in (2..children).filter(|n| children.is_multiple_of(*n)) {
@@ -68,20 +101,23 @@ pub(super) fn ranked(
     tree: &TopoTree,
     permit: &dyn Fn(&Configuration) -> bool,
     scores: &[(usize, f64)],
-    keep: usize,
+    (keep, suppose): (usize, bool),
+    ends: (usize, usize),
 ) -> Result<Vec<(f64, Cut)>, Stop> {
     let mut seen = BTreeSet::new();
     let mut ranked: Vec<(f64, Cut)> = vec![];
     let mut fresh: Vec<Cut> = vec![];
-    for (_, tree) in groupings(tree, 0) {
-        fresh.extend((0..=tree.height()).filter_map(|depth| Cut::at(&tree, depth, permit)));
+    for (name, tree) in groupings(tree, 0, suppose) {
+        let name = name.map(|name| supposed(name, &tree));
+        fresh.extend((0..=tree.height()).filter_map(|depth| Cut::at(&tree, depth, name, permit)));
     }
     fresh.retain(|cut| seen.insert(family(&cut.all)));
     let mut parents = vec![f64::INFINITY; fresh.len()];
     loop {
         let mut better = vec![];
-        for (cut, parent) in fresh.into_iter().zip(parents) {
+        for (mut cut, parent) in fresh.into_iter().zip(parents) {
             let worth = worth(session, &cut, scores)?;
+            cut.branch = cut.grow(session, ends);
             if worth < parent {
                 better.push((worth, cut));
             }
@@ -97,7 +133,7 @@ pub(super) fn ranked(
         for (worth, cut) in &better {
             for above in 0..cut.depth {
                 let Ok(less) = cut.tree.remove(1, above) else { continue };
-                let less = Cut::at(&less, cut.depth, permit);
+                let less = Cut::at(&less, cut.depth, cut.supposed, permit);
                 if let Some(less) = less.filter(|less| seen.insert(family(&less.all))) {
                     fresh.push(less);
                     parents.push(*worth);
@@ -138,21 +174,20 @@ mod tests {
 
     #[test]
     fn hardware_threads_are_told_from_cores() {
-        let smt = Cut::at(&tree("numa:2 core:4 pu:2"), 1, &|_| true).unwrap();
+        let smt = Cut::at(&tree("numa:2 core:4 pu:2"), 1, None, &|_| true).unwrap();
         assert_eq!((smt.all.threads(), smt.cores.threads()), (16, 8));
-        let plain = Cut::at(&tree("numa:2 core:4"), 1, &|_| true).unwrap();
+        let plain = Cut::at(&tree("numa:2 core:4"), 1, None, &|_| true).unwrap();
         assert_eq!(plain.all, plain.cores);
         // Groups of a node each do not span nodes; the whole machine does.
-        assert!(Cut::at(&tree("numa:2 core:4"), 0, &|_| true).is_none());
-        assert!(Cut::at(&tree("numa:2 core:4"), 1, &|_| false).is_none());
+        assert!(Cut::at(&tree("numa:2 core:4"), 0, None, &|_| true).is_none());
+        assert!(Cut::at(&tree("numa:2 core:4"), 1, None, &|_| false).is_none());
     }
 
     #[test]
     fn only_what_is_below_a_cut_is_grouped() {
         let tree = tree("numa:4 core:8");
         // Nodes: (2, 1), (2, 2). Cores: (2, 1), (2, 2), (2, 4), (4, 1), (4, 2). And none.
-        assert_eq!(groupings(&tree, 0).len(), 8);
-        assert_eq!(groupings(&tree, 1).len(), 6);
-        assert_eq!(groupings(&tree, 2).len(), 1);
+        let of = |above, suppose| groupings(&tree, above, suppose).len();
+        assert_eq!([of(0, true), of(1, true), of(2, true), of(0, false)], [8, 6, 1, 1]);
     }
 }

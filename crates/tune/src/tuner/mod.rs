@@ -29,8 +29,10 @@ mod profile_text;
 mod quick;
 mod scheme;
 mod session;
+mod setting;
 mod table;
 mod trace;
+mod trail;
 mod tune;
 
 use crate::schedule::TunedSchedules;
@@ -42,9 +44,11 @@ pub use profile::{Identity, Profile, Stale};
 pub use quick::{Choice, Quick, Start};
 pub use scheme::{Candidate, Level, Scheme};
 pub use session::{Measure, TuneProgress};
+pub use setting::Setting;
 pub use table::{Row, Table};
 pub use trace::{Request, StepKind, Trace};
-pub use tune::Tuner;
+pub use trail::{Branch, Stage, Supposed, Team, Trail};
+pub use tune::{Searched, Tuner};
 
 /// What a search decided on.
 #[derive(Clone, Debug, PartialEq)]

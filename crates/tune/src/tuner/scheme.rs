@@ -8,6 +8,7 @@
 //! nested teams becomes a scheme whose levels they are, and [`chains`] parts what is to be measured
 //! into few of these.
 
+use super::trail::Team;
 use crate::Error;
 use crate::schedule::TunedSchedules;
 use std::collections::BTreeSet;
@@ -144,6 +145,14 @@ impl Teams {
 
     pub(super) fn groups(&self) -> usize {
         self.0.len()
+    }
+
+    pub(super) fn list(&self) -> Vec<Team> {
+        let team = |(node, cpus): &(Option<NodeId>, BTreeSet<CpuId>)| Team {
+            node: *node,
+            cpus: cpus.iter().copied().collect(),
+        };
+        self.0.iter().map(team).collect()
     }
 
     pub(super) fn threads(&self) -> usize {

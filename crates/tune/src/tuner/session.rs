@@ -3,6 +3,7 @@
 use super::noise::median;
 use super::scheme::{Candidate, Level, Scheme, Teams};
 use super::trace::StepKind;
+use super::trail::Branch;
 use crate::schedule::TunedSchedules;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -55,6 +56,8 @@ pub(super) struct Session<'a> {
     pub(super) progress: TuneProgress,
     /// Of what remains, that which is not part of the stage at hand.
     later: usize,
+    /// What was looked at.
+    pub(super) branches: Vec<Branch>,
 }
 
 impl<'a> Session<'a> {
@@ -66,7 +69,19 @@ impl<'a> Session<'a> {
         let progress =
             TuneProgress { doing: "default", evaluations: 0, remaining: 0, loads: 0, gain: 1.0 };
         let (loaded, first, choices, schedules) = (None, BTreeMap::new(), vec![], None);
-        Session { measure, watch, kinds, choices, schedules, loaded, first, progress, later: 0 }
+        let (later, branches) = (0, vec![]);
+        Session {
+            measure,
+            watch,
+            kinds,
+            choices,
+            schedules,
+            loaded,
+            first,
+            progress,
+            later,
+            branches,
+        }
     }
 
     /// Begins a stage of about `now` evaluations, after which come about `later`.
@@ -74,6 +89,12 @@ impl<'a> Session<'a> {
         self.progress.doing = doing;
         self.progress.remaining = now + later;
         self.later = later;
+    }
+
+    /// Keeps in mind what was looked at, and gives its place.
+    pub(super) fn grow(&mut self, branch: Branch) -> usize {
+        self.branches.push(branch);
+        self.branches.len() - 1
     }
 
     pub(super) fn load_seconds(&self) -> f64 {

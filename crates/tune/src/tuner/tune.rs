@@ -11,13 +11,14 @@
 //! 5. The best plans meet the default again, with repetitions ([`decide`]). What comes behind the best
 //!    then is handed on: with matrices tuned it may be ahead ([`Contest`](super::Contest)).
 
-use super::descend::{Ended, Tried, descend};
-use super::families::{Cut, Grouping, groupings, ranked};
+use super::descend::{Descending, Descent, Ended, Tried, descend};
+use super::families::{Cut, Grouping, groupings, ranked, supposed};
 use super::finals::{Verdict, compared, decide, unchanged};
 use super::noise::{FEWEST, faster};
 use super::plan::{Ends, Plan};
 use super::scheme::{Scheme, Teams, scheme};
 use super::session::{Measure, Session, TuneProgress, Watch};
+use super::trail::{Branch, Stage, Trail};
 use super::{Outcome, StepKind};
 use crate::Error;
 use crate::schedule::TunedSchedules;
@@ -50,6 +51,20 @@ pub struct Tuner<'a> {
     /// Repetitions of every step in the end. Below 5 nothing is ever better than the default: see
     /// `docs/tuning.md`.
     pub repetitions: usize,
+    /// After so many configurations in a row that are no better than the best of their family under a
+    /// grouping, the rest of these is left out. `None`: never.
+    pub patience: Option<usize>,
+    /// Whether levels are supposed that the tree does not have; without, only its own are searched.
+    pub suppose: bool,
+}
+
+/// What a search ends with.
+#[derive(Clone, Debug)]
+pub struct Searched {
+    /// The outcome, and behind it what might be better with matrices tuned, best first.
+    pub plans: Vec<Outcome>,
+    /// How it went.
+    pub trail: Trail,
 }
 
 /// What is known so far.
@@ -83,7 +98,7 @@ impl Tuner<'_> {
         measure: &mut dyn Measure,
         watch: &mut dyn FnMut(&TuneProgress) -> ControlFlow<()>,
     ) -> Result<Outcome, Error> {
-        Ok(self.best(measure, watch)?.swap_remove(0))
+        Ok(self.best(measure, watch)?.plans.swap_remove(0))
     }
 
     /// Searches as [`Tuner::run`] does. Behind the outcome stand plans, the default among them, that are
@@ -97,7 +112,7 @@ impl Tuner<'_> {
         &self,
         measure: &mut dyn Measure,
         watch: &mut dyn FnMut(&TuneProgress) -> ControlFlow<()>,
-    ) -> Result<Vec<Outcome>, Error> {
+    ) -> Result<Searched, Error> {
         if self.kinds.is_empty() || !self.kinds.is_sorted_by(|a, b| a.tokens < b.tokens) {
             return Err(Error::BadKinds);
         }
@@ -131,19 +146,23 @@ impl Tuner<'_> {
             complete,
             schedules: TunedSchedules::default(),
         };
-        Ok(verdicts.into_iter().map(outcome).collect())
+        let plans = verdicts.into_iter().map(outcome).collect();
+        let (decode, prompt) = (self.kinds[state.decode], self.kinds[state.prompt]);
+        Ok(Searched { plans, trail: Trail { branches: session.branches, decode, prompt } })
     }
 
     fn search(&self, session: &mut Session<'_>, state: &mut State) -> Result<Vec<Verdict>, Ended> {
         let tree = self.tree.evened();
-        let below = groupings(&tree, 0).len();
+        let below = groupings(&tree, 0, self.suppose).len();
         let finals = self.kinds.len() * self.repetitions * self.finalists * 3 / 2;
         let later = 4 * below + finals;
         self.default(session, state, later)?;
 
         session.begin("families", 2 * below, later);
         let scores = self.scores(state);
-        let mut families = ranked(session, &tree, self.permit, &scores, self.families)?;
+        let how = (self.families, self.suppose);
+        let ends = (state.decode, state.prompt);
+        let mut families = ranked(session, &tree, self.permit, &scores, how, ends)?;
         // With all CPUs the default's own family may look bad that is best with some left out; and it
         // is the one that proves most easily that it is better. The sort is stable.
         families.sort_by_key(|(_, cut)| state.default.clone().aligned(&cut.all).is_none());
@@ -177,6 +196,10 @@ impl Tuner<'_> {
         state.total = (0..self.kinds.len()).map(spent).sum();
         let decode = (0..state.prompt).max_by(|&a, &b| spent(a).total_cmp(&spent(b)));
         state.decode = decode.unwrap_or(state.prompt);
+        let teams = self.default.teams(&all);
+        let ends = (state.decode, state.prompt);
+        let branch = Branch::new(session, Stage::Default, None, &teams, ends);
+        session.grow(Branch { trace: Some(state.total), ..branch });
         let steps = [(&all, state.decode), (&all, state.prompt)];
         for (series, (_, kind)) in
             session.series(self.default, steps, FEWEST - 1)?.iter().zip(steps)
@@ -217,14 +240,29 @@ impl Tuner<'_> {
         let prompt = self.prompt(session, state, cut, later)?;
         state.within = Some(prompt.clone());
         let (names, trees): (Vec<Option<Grouping>>, Vec<TopoTree>) =
-            groupings(&cut.tree, cut.depth)
+            groupings(&cut.tree, cut.depth, self.suppose)
                 .into_iter()
                 .filter(|(name, _)| {
                     let favourite = |name: &Grouping| state.favourites.contains(name);
                     state.favourites.is_empty() || name.as_ref().is_none_or(favourite)
                 })
                 .unzip();
-        let tried = descend(session, &trees, &prompt, state.decode, ("decoding", later))?;
+        let descending = Descending {
+            doing: "decoding",
+            trees: &trees,
+            most: &prompt,
+            kind: state.decode,
+            patience: self.patience,
+            later,
+        };
+        let Descent { tried, trees: by_tree } = descend(session, &descending)?;
+        let ends = (state.decode, state.prompt);
+        for ((tree, name), best) in trees.iter().zip(&names).zip(by_tree) {
+            let Some((teams, _, timed)) = best else { continue };
+            let branch = Branch::new(session, Stage::Decoding, Some(cut.branch), &teams, ends);
+            let name = name.map(|name| supposed(name, tree));
+            session.grow(Branch { timed, ..branch.of_tree(tree, name) });
+        }
         if state.favourites.is_empty() {
             let mut best: Vec<Grouping> = vec![];
             for name in tried.iter().filter_map(|tried| names[tried.tree]) {
@@ -238,10 +276,15 @@ impl Tuner<'_> {
         let all = Tried { teams: prompt.clone(), seconds: 0.0, tree: 0 };
         let best = tried.iter().filter(|t| t.teams != prompt).take(self.finalists);
         for least in best.chain([&all]) {
-            let ends = Ends { least: &least.teams, prompt: &prompt, default: &state.default };
-            let mut plan = Plan::new(&ends, &tried);
+            let of = Ends { least: &least.teams, prompt: &prompt, default: &state.default };
+            let mut plan = Plan::new(&of, &tried);
             plan.fill(session)?;
             session.found(state.total, plan.estimate);
+            let decoding = plan.scheme.teams(&plan.levels[plan.rows[state.decode]]);
+            let branch = Branch::new(session, Stage::Plan, Some(cut.branch), &decoding, ends);
+            let prompts = plan.scheme.teams(&plan.levels[plan.rows[state.prompt]]);
+            let prompts = session.known(&prompts, state.prompt);
+            session.grow(Branch { prompts, trace: Some(plan.estimate), ..branch });
             state.plans.push(plan);
         }
         Ok(())
@@ -257,7 +300,20 @@ impl Tuner<'_> {
     ) -> Result<Teams, Ended> {
         let trees = [cut.tree.clone()];
         let kind = state.prompt;
-        let tried = descend(session, &trees, &cut.all, kind, ("prompts", later))?;
+        let descending = Descending {
+            doing: "prompts",
+            trees: &trees,
+            most: &cut.all,
+            kind,
+            patience: self.patience,
+            later,
+        };
+        let Descent { tried, trees: by_tree } = descend(session, &descending)?;
+        if let [Some((teams, _, timed))] = by_tree.as_slice() {
+            let ends = (state.decode, kind);
+            let branch = Branch::new(session, Stage::Prompts, Some(cut.branch), teams, ends);
+            session.grow(Branch { timed: *timed, ..branch.of_tree(&cut.tree, cut.supposed) });
+        }
         let plain =
             tried.iter().find(|t| t.teams == cut.cores).map_or(f64::INFINITY, |t| t.seconds);
         let Some(best) = tried.first().filter(|t| t.seconds < plain) else {
