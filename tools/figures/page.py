@@ -32,10 +32,6 @@ NOT_SHOWN = [
      "of them"),
     ("Sandwich, figures 6 and 7", "matrix products beside MKL, OpenVINO, XNNPACK, TVM, Roller, DietCode: the program "
      "has no such harness. Published averages are in tools/figures/published/sandwich-figure-6.csv"),
-    ("Sandwich, figure 13", "which service configuration wins for four model sizes: the search runs on the machine at "
-     "hand alone, and this is one machine. docs/topology.md and docs/tuning.md have planted machines"),
-    ("Sandwich, tables 2 and 3, by k and by window", "both are fixed in the program, at 2 and at 16; no option changes "
-     "them"),
     ("ArcLight, figures 1 to 9", "drawings of the design; docs/sources.md names the code"),
     ("Arm, the curves of the charts", "images without numbers in the text"),
 ]

@@ -13,6 +13,7 @@ use arclight_engine::{
 use gguf::Gguf;
 use std::time::{Duration, Instant};
 use tokenizer::{ChatTemplate, Tokenizer};
+use topology::Machine;
 
 /// The model that is used when none is named. `tools/demo-model` makes it.
 static DEMO: &[u8] = include_bytes!("arclight-demo.gguf");
@@ -108,9 +109,18 @@ fn text_side(
 
 /// Loads the engine alone, with a progress bar on a terminal.
 pub(crate) fn load_engine(file: &ModelFile, options: &LoadOptions) -> Result<Engine, Error> {
+    load_engine_on(file, &Machine::read()?, options)
+}
+
+/// The same on a machine that was read before: threads that are pinned since then see less of it.
+pub(crate) fn load_engine_on(
+    file: &ModelFile,
+    machine: &Machine,
+    options: &LoadOptions,
+) -> Result<Engine, Error> {
     // Its weights are nearly all of a file.
     let bar = term::byte_bar("loading", file.bytes());
-    let engine = Engine::load(file, options, &mut |p| {
+    let engine = Engine::load_on(file, machine, options, &mut |p| {
         bar.set_length(p.total as u64);
         bar.set_position(p.done as u64);
     });

@@ -15,9 +15,9 @@ use tune::{CoreMath, CoreRead, MachineModel, Matrix, Pages, Resource, parse_matr
 pub(crate) const LIKE: &str = "epyc-9654";
 
 /// A machine to predict for.
-pub(super) struct Target {
+pub(crate) struct Target {
     pub(super) title: String,
-    pub(super) model: MachineModel,
+    pub(crate) model: MachineModel,
     /// The kernel's numbers of the nodes.
     pub(super) nodes: Vec<u32>,
     /// Where the pages of an engine lie that does not place them.
@@ -41,6 +41,11 @@ impl Target {
                         describes; the machine at hand is measured";
             return Err(Error::Usage(text.to_owned()));
         }
+        at_hand::measure()
+    }
+
+    /// The machine at hand, measured.
+    pub(crate) fn at_hand() -> Result<Target, Error> {
         at_hand::measure()
     }
 
@@ -94,7 +99,7 @@ impl Target {
     }
 
     /// A limit by the kernel's numbers of nodes.
-    pub(super) fn name_of(&self, limit: Resource) -> String {
+    pub(crate) fn name_of(&self, limit: Resource) -> String {
         let id = |node: usize| self.nodes.get(node).map_or(node, |&id| id as usize);
         let renamed = match limit {
             Resource::Cores(node) => Resource::Cores(id(node)),

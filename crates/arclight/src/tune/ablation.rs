@@ -12,9 +12,10 @@
 //! Limits: one memory node has no traffic between nodes; `--nodes` makes virtual ones, which show waits and not links.
 
 use super::measure::Steps;
+use super::requests::kinds;
 use super::schedules::{self, Effort, Limits};
 use super::tree::Base;
-use super::{STEP_TOKENS, TuneArgs, built, kinds, lab, operators_of, tuner};
+use super::{STEP_TOKENS, TuneArgs, built, lab, operators_of, tuner};
 use crate::error::Error;
 use crate::load;
 use crate::output::{Cell, Output, figure, words};

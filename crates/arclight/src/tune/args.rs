@@ -60,7 +60,7 @@ pub(crate) struct TuneArgs {
     /// Plans whose matrices are tuned, the best of the search for cores
     #[arg(long, value_name = "K", value_parser = count, default_value = "2", conflicts_with = "compare")]
     pub(super) top_k: usize,
-    /// From so many counts of tokens on, only micro-kernels that won at the last so many are tried; 0: always all
+    /// At each count of tokens try only the micro-kernels that won at one of the last N counts; 0: always all
     #[arg(long, value_name = "N", default_value_t = 16, conflicts_with = "compare")]
     pub(super) window: usize,
     /// Give up ways to leave cores out after so many in a row that are no better than the best [default: never]
@@ -74,6 +74,9 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, value_hint = ValueHint::FilePath,
           conflicts_with_all = ["quick", "compare"])]
     pub(super) latency: Option<Option<PathBuf>>,
+    /// Print every way to use the machine that was looked at
+    #[arg(long, conflicts_with_all = ["quick", "compare", "ablation"])]
+    pub(super) tree: bool,
     /// Where to keep what is found [default: a file for machine and model in the cache directory]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) profile_file: Option<PathBuf>,

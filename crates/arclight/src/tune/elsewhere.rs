@@ -4,8 +4,10 @@
 //! It shows when grouping cores and leaving some out pays, and how many steps a search times. Nothing is kept.
 
 use super::args::TuneArgs;
+use super::printed::{plan, speeds};
+use super::requests::kinds;
 use super::tree::{self, Base, Won};
-use super::{built, kinds, left_out, operators_of, plan, seconds, speeds, tuner};
+use super::{built, left_out, operators_of, seconds, tuner};
 use crate::error::Error;
 use crate::output::{Output, figure};
 use crate::plan::machine::{LIKE, NOT_TIMED, find, of_cores};

@@ -4,9 +4,10 @@
 //! the model that is loaded ([`hot`](super::hot)), while it has nothing else to do, and keep what they find.
 
 use super::hot::{Hot, Spent, WhenIdle};
+use super::requests::requests;
 use super::schedules::{Effort, Limits};
 use super::stored::{For, Part};
-use super::{QUICK, Questions, lab, requests};
+use super::{QUICK, Questions, lab};
 use crate::error::Error;
 use crate::term::note;
 use arclight_engine::{Group, ModelFile};

@@ -9,8 +9,9 @@
 //! and the weights are what a step reads most of.
 
 use super::lab::{self, Lab, Task};
+use super::matrices;
+use super::requests::kinds;
 use super::stored::{self, DISTANCES, PREFETCH};
-use super::{kinds, matrices};
 use crate::error::Error;
 use arclight_engine::{Engine, Group, Schedules};
 use graph::Phase;

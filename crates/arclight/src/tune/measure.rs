@@ -103,9 +103,9 @@ impl<'a> Steps<'a> {
 
     fn load(&self, options: &LoadOptions) -> Result<Engine, Error> {
         if self.shown {
-            load::load_engine(self.file, options)
+            load::load_engine_on(self.file, self.machine, options)
         } else {
-            Ok(Engine::load(self.file, options, &mut |_| {})?)
+            Ok(Engine::load_on(self.file, self.machine, options, &mut |_| {})?)
         }
     }
 

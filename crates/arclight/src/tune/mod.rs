@@ -7,6 +7,7 @@ mod ablation;
 mod args;
 mod compare;
 mod elsewhere;
+mod expected;
 pub(crate) mod first;
 pub(crate) mod hot;
 mod lab;
@@ -14,28 +15,29 @@ mod matrices;
 mod measure;
 mod neighbours;
 mod others;
+mod printed;
+mod requests;
 mod schedules;
 pub(crate) mod stored;
 mod tree;
 
 use crate::error::Error;
 use crate::load;
-use crate::output::{Output, OutputArgs, figure};
 use crate::term::{self, note};
 use crate::topo::latency;
 use crate::{interrupt, synth};
-use arclight_engine::{CpuList, LoadOptions, ModelFile};
+use arclight_engine::{LoadOptions, ModelFile};
 pub(crate) use args::TuneArgs;
+use expected::Expectation;
 use graph::{Graph, Plan};
 use lab::Lab;
-use loadgen::Lengths;
 use measure::Steps;
 use neighbours::Neighbour;
+use printed::{Kept, print};
+use requests::{ends, kinds, trace};
 use schedules::{Effort, Limits};
-use serde_json::{Value, json};
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,14 +48,10 @@ use topology::topotree::{Configuration, LineTimes};
 use tree::Base;
 use tune::simulated::Operators;
 use tune::tuner::{
-    Choice, Measured, Outcome, Profile, Quick, Request, Scheme, Searched, Setting, Start, StepKind,
-    Trace, TuneProgress, Tuner,
+    Choice, Measured, Outcome, Profile, Quick, Scheme, Searched, Setting, Start, StepKind, Trace,
+    Trail, TuneProgress, Tuner,
 };
 
-/// Whose lengths the requests have, how many there are, and the golden section.
-const LENGTHS: loadgen::Trace = loadgen::Trace::ShareGpt;
-const REQUESTS: usize = 90;
-const GOLDEN: f64 = 0.618_033_988_749_894_9;
 /// Tokens in a step at most, as the engine has it unless told otherwise.
 const STEP_TOKENS: u32 = 512;
 /// Families that are looked at closely, and plans that are measured in the end, at least.
@@ -109,16 +107,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
         .iter()
         .map(|&replicas| tune(args, &trace, &file, &machine, replicas))
         .collect();
-    print(&found?, args.output)
-}
-
-/// What was found for so many replicas, and where it is kept.
-struct Kept {
-    replicas: usize,
-    profile: Profile,
-    path: PathBuf,
-    /// Seconds that the trace takes.
-    trace: f64,
+    print(args, &found?)
 }
 
 /// Tunes a model that so many replicas serve at the same time, each on its part of the machine, and keeps what is
@@ -138,6 +127,8 @@ fn tune(
     let effort = Effort { window: args.window, ..Effort::default() };
     let parts = machine.divide(replicas).map_err(Error::usage)?;
     let depth = if args.quick { Depth::Quick } else { Depth::Whole(args.thorough(&parts[0])?) };
+    // Before threads are pinned. A quick search has no time for it.
+    let expectation = (replicas == 1 && !args.quick).then(Expectation::measure).transpose()?;
     let together = args.together.div_ceil(replicas);
     let (kv, reading) = (args.kv.types(), args.load.into());
     let options = LoadOptions { kv, reading, ..LoadOptions::default() };
@@ -145,11 +136,14 @@ fn tune(
     if replicas > 1 {
         note!("{replicas} replicas, {together} at a time on each");
     }
-    let (outcome, kinds) = search((depth, effort), trace, &site)?;
+    let Ended { outcome, kinds, trail } = search((depth, effort), trace, &site)?;
+    let default = topology::layout(&parts[0], None, None)?.threads();
+    let known = (&kinds[..], together, default);
+    let threads = expectation.map(|e| e.threads(file, kv, &outcome, known)).transpose()?;
     let trace = seconds(&kinds, &outcome.measured, |m| m.after) / replicas as f64;
     let profile = owner.profile(outcome, start.elapsed());
     part.keep(&profile.text())?;
-    Ok(Kept { replicas, profile, path, trace })
+    Ok(Kept { replicas, profile, path, trace, trail, threads })
 }
 
 /// Seconds of a trace, by tokens a second of each kind of step.
@@ -166,38 +160,6 @@ impl TuneArgs {
             Error::Usage(text.to_owned())
         })
     }
-}
-
-/// What the machine is tuned for.
-fn trace(args: &TuneArgs) -> Result<Trace, Error> {
-    match &args.trace {
-        Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|e| Error::read(path, e))?;
-            Trace::from_log(&text).map_err(|e| Error::in_file(path, e))
-        }
-        None => Trace::new(requests()).map_err(Error::refused),
-    }
-}
-
-/// Requests as long as those of chats. No chance is involved: prompts stand at equal distances in their
-/// distribution, and answers are dealt to them by the golden section.
-fn requests() -> Vec<Request> {
-    let (prompts, outputs) = (Lengths::Inputs(LENGTHS), Lengths::Outputs(LENGTHS));
-    let at = |lengths: Lengths, share: f64| lengths.at(share) as u32;
-    let request = |i: usize| Request {
-        prompt: at(prompts, (i as f64 + 0.5) / REQUESTS as f64),
-        output: at(outputs, (i as f64 * GOLDEN + 0.5).fract()),
-    };
-    (0..REQUESTS).map(request).collect()
-}
-
-/// Steps of the trace that a context has room for.
-fn kinds(trace: &Trace, together: usize, context: usize) -> Vec<StepKind> {
-    let room = context.saturating_sub(measure::SPARE) as u32;
-    let kinds = trace.steps(together, STEP_TOKENS).into_iter();
-    let fits = |kind: &StepKind| kind.tokens <= room;
-    let cut = |kind: StepKind| StepKind { depth: kind.depth.min(room - kind.tokens), ..kind };
-    kinds.filter(fits).map(cut).collect()
 }
 
 /// How thorough a search is.
@@ -340,12 +302,20 @@ impl Site<'_> {
     }
 }
 
+/// What a search ended with.
+struct Ended {
+    outcome: Outcome,
+    kinds: Vec<StepKind>,
+    /// How a whole search went.
+    trail: Option<Trail>,
+}
+
 /// Searches until it is done, time is up or Ctrl-C is pressed.
 fn search(
     (depth, effort): (Depth<'_>, Effort),
     trace: &Trace,
     site: &Site<'_>,
-) -> Result<(Outcome, Vec<StepKind>), Error> {
+) -> Result<Ended, Error> {
     let Site { file, together, .. } = *site;
     let machine = &site.parts[0];
     let models::Hparams { context, hidden, .. } = load::hparams(file)?;
@@ -384,6 +354,7 @@ fn search(
         bar.set_message(format!("{doing}, {} left{best}", term::seconds(left)));
     };
     let clock = || start.elapsed();
+    let mut trail = None;
     let found = match depth {
         Depth::Quick => {
             let choices = steps.choices();
@@ -415,7 +386,8 @@ fn search(
             });
             bar.finish_and_clear();
             left_out(&operators.refused());
-            let found = plans.map(|Searched { mut plans, .. }| {
+            let found = plans.map(|Searched { mut plans, trail: went }| {
+                trail = Some(went);
                 plans.truncate(args.top_k);
                 if matrices.is_zero() || interrupted() {
                     return (plans.swap_remove(0), None);
@@ -441,7 +413,7 @@ fn search(
         None => Error::refused(e),
     })?;
     words.iter().for_each(|words| note!("{words}"));
-    Ok((outcome, kinds))
+    Ok(Ended { outcome, kinds, trail })
 }
 
 /// What a quick search is about.
@@ -481,14 +453,6 @@ impl Questions {
     }
 }
 
-/// The kind of step that stands for decoding, on which most of the trace's steps are, and that of most
-/// tokens, for prompts.
-fn ends(kinds: &[StepKind]) -> (StepKind, StepKind) {
-    let (prompt, others) = kinds.split_last().expect("a trace has steps");
-    let most = others.iter().max_by(|a, b| a.weight.total_cmp(&b.weight));
-    (*most.unwrap_or(prompt), *prompt)
-}
-
 impl For {
     /// A profile of theirs.
     fn profile(self, outcome: Outcome, took: Duration) -> Profile {
@@ -501,144 +465,4 @@ impl For {
 /// The day, in UTC, as people write it.
 fn today() -> String {
     tokenizer::strftime(SystemTime::now(), "%F").expect("a known directive")
-}
-
-/// What was found, as data.
-fn value(Kept { replicas, profile, path, trace }: &Kept) -> Value {
-    let outcome = &profile.outcome;
-    let of = |m: &Measured| {
-        json!({
-            "tokens": m.tokens, "depth": m.depth, "default_tokens_per_second": m.before,
-            "tuned_tokens_per_second": m.after,
-        })
-    };
-    json!({
-        "replicas": replicas, "profile": path, "complete": outcome.complete,
-        "steps_timed": outcome.evaluations, "loads": outcome.loads, "seconds": profile.seconds,
-        "trace_seconds": trace, "results": outcome.measured.iter().map(of).collect::<Vec<_>>(),
-    })
-}
-
-/// What was found, for people.
-fn print(all: &[Kept], output: OutputArgs) -> Result<(), Error> {
-    let mut out = Output::new(output);
-    match all {
-        [one] => _ = out.data(&value(one), &["/results"])?,
-        _ => {
-            let all: Vec<Value> = all.iter().map(value).collect();
-            out.data(&json!({ "numbers": all }), &["/numbers"])?;
-        }
-    }
-    for (at, Kept { replicas, profile, path, .. }) in all.iter().enumerate() {
-        let outcome = &profile.outcome;
-        if at > 0 {
-            writeln!(out)?;
-        }
-        writeln!(out, "{} on {}", profile.model.words, profile.machine.words)?;
-        if *replicas > 1 {
-            writeln!(out, "of the first replica:")?;
-        }
-        plan(&mut out, outcome)?;
-        if !outcome.measured.is_empty() {
-            writeln!(out)?;
-        }
-        speeds(&mut out, &outcome.measured)?;
-        out.flush()?;
-        let stopped = if outcome.complete { "" } else { ", stopped before its end" };
-        note!(
-            "{} timed in {}{stopped}; kept in {}",
-            term::plural(outcome.evaluations, "step"),
-            term::seconds(Duration::from_secs_f64(profile.seconds)),
-            path.display()
-        );
-    }
-    if let [_, _, ..] = all {
-        writeln!(out)?;
-        let row = |kept: &Kept| {
-            [
-                figure("replicas", 8, kept.replicas),
-                figure("groups of each", 14, kept.profile.outcome.scheme.groups().len()),
-                figure("seconds of the trace", 20, format_args!("{:.2}", kept.trace)),
-                figure("ratio", 5, format_args!("{:.2}", all[0].trace / kept.trace)),
-            ]
-        };
-        out.table(all.iter().map(row))?;
-        out.flush()?;
-        if let Some(best) = all.iter().min_by(|a, b| a.trace.total_cmp(&b.trace)) {
-            note!(
-                "fastest: serve --replicas {}, which uses what was found for that",
-                best.replicas
-            );
-        }
-    }
-    Ok(())
-}
-
-/// The groups, and the threads by the tokens of a step.
-fn plan(out: &mut Output, outcome: &Outcome) -> Result<(), Error> {
-    for (at, group) in outcome.scheme.groups().iter().enumerate() {
-        let cpus: CpuList = group.cpus.iter().copied().collect();
-        let node = group.node.map_or(String::new(), |node| format!(" on node {node}"));
-        writeln!(out, "group {at}: cpus {cpus}{node}")?;
-    }
-    let mut from = 1;
-    for row in outcome.table.rows() {
-        let steps = match row.up_to {
-            u32::MAX if from == 1 => "all steps".to_owned(),
-            u32::MAX => format!("steps of {from} tokens and more"),
-            1 => "steps of 1 token".to_owned(),
-            up_to => format!("steps of {from} to {up_to} tokens"),
-        };
-        let parts: Vec<String> = row.level.cpus().iter().map(ToString::to_string).collect();
-        writeln!(
-            out,
-            "{steps}: {} ({})",
-            term::plural(row.level.threads(), "thread"),
-            parts.join(" + ")
-        )?;
-        from = row.up_to.saturating_add(1);
-    }
-    Ok(())
-}
-
-/// Kinds of steps before and after.
-fn speeds(out: &mut Output, measured: &[Measured]) -> Result<(), Error> {
-    let row = |&Measured { tokens, depth, before, after, .. }: &Measured| {
-        [
-            figure("tokens in a step", 16, tokens),
-            figure("after", 5, depth),
-            figure("default, tokens/s", 17, term::rate(before)),
-            figure("tuned, tokens/s", 15, term::rate(after)),
-            figure("ratio", 5, format_args!("{:.2}", after / before)),
-        ]
-    };
-    out.table(measured.iter().map(row))?;
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_default_requests_are_chats() {
-        let requests = requests();
-        let mut prompts: Vec<u32> = requests.iter().map(|r| r.prompt).collect();
-        let mut outputs: Vec<u32> = requests.iter().map(|r| r.output).collect();
-        prompts.sort_unstable();
-        outputs.sort_unstable();
-        // The medians of the published quantiles, to within what 90 requests resolve.
-        let near =
-            |got: u32, want: usize| f64::from(got.abs_diff(want as u32)) <= 0.1 * want as f64;
-        assert!(near(prompts[45], Lengths::Inputs(LENGTHS).at(0.5)), "{}", prompts[45]);
-        assert!(near(outputs[45], Lengths::Outputs(LENGTHS).at(0.5)), "{}", outputs[45]);
-    }
-
-    #[test]
-    fn decoding_is_what_most_steps_are() {
-        let kind = |tokens, weight| StepKind { tokens, depth: 9, weight };
-        let kinds = [kind(1, 3.0), kind(2, 9.0), kind(64, 1.0)];
-        let (decode, prompt) = ends(&kinds);
-        assert_eq!((decode.tokens, prompt.tokens), (2, 64));
-    }
 }

@@ -23,8 +23,13 @@ fn a_search_is_kept_and_read_again() {
     let trace = file("requests.jsonl", trace.as_bytes());
     let path = text(&FILES.path().join("whole.toml"));
     let args = ["tune", tiny(), "--trace", &trace, "--together", "2", "-r", "5", "--matrices", "3"];
-    let Ran { code, out, err } = run(&[&args[..], &["--profile-file", &path]].concat());
+    let Ran { code, out, err } = run(&[&args[..], &["--tree", "--profile-file", &path]].concat());
     assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("decoding: ") && err.contains("`plan`"), "{err}");
+    assert!(
+        out.contains("looked at") && out.contains("\ndefault ") && out.contains("  by "),
+        "{out}"
+    );
     assert!(!err.contains("left out"), "{err}");
     // One and two answers at a time, prompts of about 8 and 32 tokens.
     for tokens in ["1 ", "2 ", "8 ", "32 "] {

@@ -1,0 +1,146 @@
+//! What a search found, for people and programs.
+
+use super::args::TuneArgs;
+use super::expected::Threads;
+use super::tree;
+use crate::error::Error;
+use crate::output::{Output, figure};
+use crate::term::{self, note};
+use arclight_engine::CpuList;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+use tune::tuner::{Measured, Outcome, Profile, Trail};
+
+/// What was found for so many replicas, and where it is kept.
+pub(super) struct Kept {
+    pub(super) replicas: usize,
+    pub(super) profile: Profile,
+    pub(super) path: PathBuf,
+    /// Seconds that the trace takes.
+    pub(super) trace: f64,
+    /// How a whole search went.
+    pub(super) trail: Option<Trail>,
+    /// Threads for decoding as found, by default and by the model of time.
+    pub(super) threads: Option<Threads>,
+}
+
+/// What was found, as data.
+fn value(Kept { replicas, profile, path, trace, trail, threads }: &Kept) -> Value {
+    let outcome = &profile.outcome;
+    let of = |m: &Measured| {
+        json!({
+            "tokens": m.tokens, "depth": m.depth, "default_tokens_per_second": m.before,
+            "tuned_tokens_per_second": m.after,
+        })
+    };
+    json!({
+        "replicas": replicas, "profile": path, "complete": outcome.complete,
+        "steps_timed": outcome.evaluations, "loads": outcome.loads, "seconds": profile.seconds,
+        "trace_seconds": trace, "decoding_threads": threads, "branches": trail.as_ref().map(|trail| &trail.branches),
+        "results": outcome.measured.iter().map(of).collect::<Vec<_>>(),
+    })
+}
+
+/// What was found, for people.
+pub(super) fn print(args: &TuneArgs, all: &[Kept]) -> Result<(), Error> {
+    let mut out = Output::new(args.output);
+    match all {
+        [one] => _ = out.data(&value(one), &["/results"])?,
+        _ => {
+            let all: Vec<Value> = all.iter().map(value).collect();
+            out.data(&json!({ "numbers": all }), &["/numbers"])?;
+        }
+    }
+    for (at, Kept { replicas, profile, path, trail, threads, .. }) in all.iter().enumerate() {
+        let outcome = &profile.outcome;
+        if at > 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "{} on {}", profile.model.words, profile.machine.words)?;
+        if *replicas > 1 {
+            writeln!(out, "of the first replica:")?;
+        }
+        if let Some(trail) = trail.as_ref().filter(|_| args.tree) {
+            out.table(tree::rows(trail))?;
+            writeln!(out)?;
+        }
+        plan(&mut out, outcome)?;
+        if !outcome.measured.is_empty() {
+            writeln!(out)?;
+        }
+        speeds(&mut out, &outcome.measured)?;
+        out.flush()?;
+        threads.iter().for_each(|threads| note!("{}", threads.words()));
+        let stopped = if outcome.complete { "" } else { ", stopped before its end" };
+        note!(
+            "{} timed in {}{stopped}; kept in {}",
+            term::plural(outcome.evaluations, "step"),
+            term::seconds(Duration::from_secs_f64(profile.seconds)),
+            path.display()
+        );
+    }
+    if let [_, _, ..] = all {
+        writeln!(out)?;
+        let row = |kept: &Kept| {
+            [
+                figure("replicas", 8, kept.replicas),
+                figure("groups of each", 14, kept.profile.outcome.scheme.groups().len()),
+                figure("seconds of the trace", 20, format_args!("{:.2}", kept.trace)),
+                figure("ratio", 5, format_args!("{:.2}", all[0].trace / kept.trace)),
+            ]
+        };
+        out.table(all.iter().map(row))?;
+        out.flush()?;
+        if let Some(best) = all.iter().min_by(|a, b| a.trace.total_cmp(&b.trace)) {
+            note!(
+                "fastest: serve --replicas {}, which uses what was found for that",
+                best.replicas
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The groups, and the threads by the tokens of a step.
+pub(super) fn plan(out: &mut Output, outcome: &Outcome) -> Result<(), Error> {
+    for (at, group) in outcome.scheme.groups().iter().enumerate() {
+        let cpus: CpuList = group.cpus.iter().copied().collect();
+        let node = group.node.map_or(String::new(), |node| format!(" on node {node}"));
+        writeln!(out, "group {at}: cpus {cpus}{node}")?;
+    }
+    let mut from = 1;
+    for row in outcome.table.rows() {
+        let steps = match row.up_to {
+            u32::MAX if from == 1 => "all steps".to_owned(),
+            u32::MAX => format!("steps of {from} tokens and more"),
+            1 => "steps of 1 token".to_owned(),
+            up_to => format!("steps of {from} to {up_to} tokens"),
+        };
+        let parts: Vec<String> = row.level.cpus().iter().map(ToString::to_string).collect();
+        writeln!(
+            out,
+            "{steps}: {} ({})",
+            term::plural(row.level.threads(), "thread"),
+            parts.join(" + ")
+        )?;
+        from = row.up_to.saturating_add(1);
+    }
+    Ok(())
+}
+
+/// Kinds of steps before and after.
+pub(super) fn speeds(out: &mut Output, measured: &[Measured]) -> Result<(), Error> {
+    let row = |&Measured { tokens, depth, before, after, .. }: &Measured| {
+        [
+            figure("tokens in a step", 16, tokens),
+            figure("after", 5, depth),
+            figure("default, tokens/s", 17, term::rate(before)),
+            figure("tuned, tokens/s", 15, term::rate(after)),
+            figure("ratio", 5, format_args!("{:.2}", after / before)),
+        ]
+    };
+    out.table(measured.iter().map(row))?;
+    Ok(())
+}
