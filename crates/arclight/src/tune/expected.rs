@@ -81,8 +81,7 @@ impl Threads {
         match (tuned == default, tuned == expected) {
             (true, true) => format!("decoding: {threads}, as by default and by `plan`"),
             (true, false) => format!(
-                "decoding: {threads}, as by default; {plan}: it knows neither caches that cores share nor what other \
-                 programs take"
+                "decoding: {threads}, as by default; {plan}: it knows no caches, and not what other programs take"
             ),
             (false, true) => {
                 format!(
@@ -90,8 +89,8 @@ impl Threads {
                 )
             }
             (false, false) => format!(
-                "decoding: {threads}; the default is {default}, which no measurement precedes; {plan}: it knows \
-                 neither caches that cores share nor what other programs take"
+                "decoding: {threads}; the default is {default}, which no measurement precedes; {plan}: it knows no \
+                 caches, and not what other programs take"
             ),
         }
     }
@@ -110,7 +109,7 @@ mod tests {
         assert_eq!(words(8, 8, 8), "decoding: 8 threads, as by default and by `plan`");
         assert!(words(8, 6, 6).contains("as by `plan`; the default is 8"));
         assert!(
-            words(8, 8, 6).contains("expects 6, limited by memory of node 0: it knows neither")
+            words(8, 8, 6).contains("expects 6, limited by memory of node 0: it knows no caches")
         );
         let all = words(8, 4, 6);
         assert!(all.contains("the default is 8") && all.contains("expects 6"), "{all}");

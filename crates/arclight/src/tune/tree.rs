@@ -59,7 +59,10 @@ impl Won {
             branch.groups.len() == chosen.len()
                 && branch.groups.iter().all(|team| chosen.contains(&team.cpus))
         };
-        // What ends as the default belongs to the family that the default is of.
+        if trail.branches.first().is_some_and(|default| same(&default)) {
+            return Some(Won { cut: 1.0, remove: 1.0, group: 1.0 });
+        }
+        // What has the default's groups for other steps belongs to its family.
         let of = |stage| trail.branches.iter().filter(move |b: &&Branch| b.stage == stage);
         let plan = of(Stage::Plan).find(same).and_then(|plan| plan.parent);
         let whole = || trail.branches.iter().position(|b| b.stage == Stage::Family && same(&b));

@@ -1,6 +1,6 @@
 //! `tune` on machines that are not at hand.
 
-use crate::support::{Ran, fails, file, run, succeeds};
+use crate::support::{Ran, fails, file, run, succeeds, text};
 use serde_json::{Value, json};
 
 const PLANTED: [&str; 6] = [
@@ -37,6 +37,22 @@ fn group_and_remove_pay_where_contention_is_planted() {
     assert_eq!(code, Some(0), "{err}");
     assert!(out.contains("by node") && out.contains("for decoding, groups of 2"), "{out}");
     assert!(err.contains("would have taken") && !err.contains("kept in"), "{err}");
+}
+
+/// Of an uneven machine an even part is searched, and the default stays where that is slower.
+#[test]
+fn machines_of_hwloc_are_searched() {
+    let folder = testkit::repository("crates/topology/tests/data/hwloc");
+    let of = |name: &str| {
+        let path = text(&folder.join(name));
+        let args = ["tune", "--hwloc", &path, "--synth", "llama3.2-1b:q8_0", "-o", "json"];
+        serde_json::from_str::<Value>(&succeeds(&args)).unwrap()
+    };
+    let uneven = of("16amd64-8n2c-cpusets.xml");
+    let won = &uneven["decoding_won"];
+    assert!(["cut", "remove", "group"].iter().all(|step| won[step] == 1.0), "{won}");
+    let even = of("28intel64-2p2g7c-CoDgroups.v1.xml");
+    assert_eq!((even["groups"].as_array().unwrap().len(), count(&even, "default")), (4, 1));
 }
 
 #[test]
