@@ -9,9 +9,13 @@ use crate::latent::Latent;
 use crate::recurrent::Recurrent;
 use crate::{Error, Hparams, per_layer, predict};
 use graph::{
-    Activation, Added, Attention, Builder, Expert, Given, Heads, Keep, NormOver, RopeId, Router,
-    Temperature, VectorId,
+    Activation, Added, Attention, Builder, Bundle, Expert, Given, Heads, Keep, MatrixId, NormOver,
+    RopeId, Router, Temperature, VectorId,
 };
+use std::ops::Range;
+
+/// What files call the embedding.
+const EMBEDDING: &str = "token_embd.weight";
 
 /// A decoder: embedding, layers, last norm, head.
 #[derive(Clone, Debug)]
@@ -100,19 +104,103 @@ impl Decoder {
         Ok(Decoder::of(windowed.map(style).collect()))
     }
 
-    /// Appends the whole model. The embedding serves as the head when the file has none.
-    pub(crate) fn build(self, b: &mut Builder<'_>, h: &Hparams) -> Result<(), Error> {
+    /// Appends the whole model, or the layers of one host with what stands before the first and behind the last. The
+    /// embedding serves as the head when the file has none.
+    pub(crate) fn build(self, b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
+        match &f.part {
+            None => self.build_whole(b, f),
+            Some(part) => self.build_part(b, f, part.clone()),
+        }
+    }
+
+    fn build_whole(self, b: &mut Builder<'_>, h: &Hparams) -> Result<(), Error> {
+        let embedding = b.vocab(EMBEDDING, h.vocab, h.hidden)?;
+        let head = self.head(b, h, Some(embedding))?;
+        let mut x = self.embed(b, h, embedding)?; // [tokens, hidden]
+        let own = self.per_layer.map(|width| per_layer::inputs(b, h, width, x)).transpose()?;
+        for layer in 0..self.layers.len() {
+            x = self.layer(b, h, (layer, own), x)?;
+        }
+        b.layer(None);
+        self.end(b, h, (embedding, head), x)
+    }
+
+    /// Appends a run of layers. What goes from a part to the next is the residual stream: the first begins with the
+    /// embedding, the others with rows that the step brings; those before the last give the stream of all tokens.
+    fn build_part(
+        self,
+        b: &mut Builder<'_>,
+        h: &Hparams,
+        part: Range<usize>,
+    ) -> Result<(), Error> {
+        self.check_cut(h, &part)?;
+        let (first, last) = (part.start == 0, part.end == self.layers.len());
+        let embedding = first.then(|| b.vocab(EMBEDDING, h.vocab, h.hidden)).transpose()?;
+        let head = if last { Some(self.head(b, h, embedding)?) } else { None };
+        let mut x = match embedding {
+            Some(embedding) => self.embed(b, h, embedding)?,
+            None => b.rows(0, h.hidden),
+        }; // [tokens, hidden]
+        // Images, which alone have rows for these, are not for models in parts.
+        let decoder = Decoder { deep: 0, ..self };
+        for layer in part {
+            x = decoder.layer(b, h, (layer, None), x)?;
+        }
+        b.layer(None);
+        match head {
+            Some(head) => decoder.end(b, h, (head, head), x),
+            None => {
+                let x = b.select(x);
+                b.hidden(x);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether nothing but the residual stream goes from a part's layers to others.
+    fn check_cut(&self, h: &Hparams, part: &Range<usize>) -> Result<(), Error> {
+        let refused = |why: String| Err(Error::NotCut { arch: h.arch.clone(), why });
+        if self.per_layer.is_some() {
+            return refused("its layers have inputs of their own beside the stream".to_owned());
+        }
+        if !self.has_head || self.layers.iter().any(|style| style.sees_all) {
+            return refused("it reads whole texts and writes none".to_owned());
+        }
+        for layer in part.clone() {
+            if let Some(of) = self.layers[layer].borrows.filter(|of| !part.contains(of)) {
+                return refused(format!(
+                    "layer {layer} attends keys and values of layer {of}, which is in another part"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn head(
+        &self,
+        b: &mut Builder<'_>,
+        h: &Hparams,
+        embedding: Option<MatrixId>,
+    ) -> Result<MatrixId, Error> {
         const HEAD: &str = "output.weight";
-        let last = self.layers.last().expect("a model has at least one layer").norms;
-        let embedding = b.vocab("token_embd.weight", h.vocab, h.hidden)?;
-        let head = match self.has_head && b.has(HEAD) {
-            true => b.vocab(HEAD, h.vocab, h.hidden)?,
-            false => embedding,
+        let head = match (self.has_head && b.has(HEAD), embedding) {
+            (true, _) => b.vocab(HEAD, h.vocab, h.hidden)?,
+            (false, Some(embedding)) => embedding,
+            (false, None) => b.vocab(EMBEDDING, h.vocab, h.hidden)?,
         };
         if self.head_bias {
             b.bias(head, &["output.bias"])?;
         }
+        Ok(head)
+    }
 
+    /// What stands before the first layer.
+    fn embed(
+        &self,
+        b: &mut Builder<'_>,
+        h: &Hparams,
+        embedding: MatrixId,
+    ) -> Result<Bundle, Error> {
         let positions = "position_embd.weight";
         let positions =
             self.positions.then(|| b.table(positions, h.context, h.hidden)).transpose()?;
@@ -120,41 +208,53 @@ impl Decoder {
             self.embedding_norm.map(|(norms, name)| norm(b, h, norms, name)).transpose()?;
         let types = self.token_types.then(|| token_types(b, h)).transpose()?;
         let added = Added { positions, types };
-        let mut x = b.embed_and(embedding, self.embedding_scale, added); // [tokens, hidden]
-        if let Some(norm) = embedding_norm {
-            x = b.norm(x, norm);
+        let x = b.embed_and(embedding, self.embedding_scale, added); // [tokens, hidden]
+        Ok(embedding_norm.map_or(x, |norm| b.norm(x, norm)))
+    }
+
+    /// A layer.
+    fn layer(
+        &self,
+        b: &mut Builder<'_>,
+        h: &Hparams,
+        (layer, own): (usize, Option<per_layer::PerLayer>),
+        x: Bundle,
+    ) -> Result<Bundle, Error> {
+        let style = &self.layers[layer];
+        b.layer(Some(layer));
+        if let Some(norms) = style.parallel {
+            return parallel(b, h, (style, norms), layer, x);
         }
-        let own = self.per_layer.map(|width| per_layer::inputs(b, h, width, x)).transpose()?;
-        for (layer, style) in self.layers.iter().enumerate() {
-            b.layer(Some(layer));
-            if let Some(norms) = style.parallel {
-                x = parallel(b, h, (style, norms), layer, x)?;
-                continue;
-            }
-            if let Ffn::Experts(moe) = &style.ffn
-                && moe.early
-            {
-                x = routed_early(b, h, (style, moe), layer, x)?;
-                continue;
-            }
-            x = mix(b, h, style, layer, x)?;
-            // A layer's last sum may have a factor.
-            let factor = match self.layer_factors {
-                true => per_layer::factor(b, layer)?,
-                false => None,
-            };
-            x = match own {
-                None => feed_forward(b, h, style, (layer, factor), x)?,
-                Some(own) => {
-                    let x = feed_forward(b, h, style, (layer, None), x)?;
-                    own.add(b, h, (layer, factor), x)?
-                }
-            };
-            if layer < self.deep {
-                x = b.add_rows(x, (layer + 1) * h.hidden);
-            }
+        if let Ffn::Experts(moe) = &style.ffn
+            && moe.early
+        {
+            return routed_early(b, h, (style, moe), layer, x);
         }
-        b.layer(None);
+        let x = mix(b, h, style, layer, x)?;
+        // A layer's last sum may have a factor.
+        let factor = match self.layer_factors {
+            true => per_layer::factor(b, layer)?,
+            false => None,
+        };
+        let x = match own {
+            None => feed_forward(b, h, style, (layer, factor), x)?,
+            Some(own) => {
+                let x = feed_forward(b, h, style, (layer, None), x)?;
+                own.add(b, h, (layer, factor), x)?
+            }
+        };
+        Ok(if layer < self.deep { b.add_rows(x, (layer + 1) * h.hidden) } else { x })
+    }
+
+    /// What stands behind the last layer.
+    fn end(
+        &self,
+        b: &mut Builder<'_>,
+        h: &Hparams,
+        (embedding, head): (MatrixId, MatrixId),
+        x: Bundle,
+    ) -> Result<(), Error> {
+        let last = self.layers.last().expect("a model has at least one layer").norms;
         let norm = match self.last_norm {
             Some(name) => norm(b, h, last, name)?,
             None => {
@@ -182,7 +282,7 @@ impl Decoder {
             None => Ok(()),
             Some(style) => {
                 let shared = predict::Shared { embedding, head, last_norm: norm };
-                predict::append(b, h, (&self, style), shared)
+                predict::append(b, h, (self, style), shared)
             }
         }
     }

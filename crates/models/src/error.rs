@@ -59,6 +59,22 @@ pub enum Error {
         /// The architecture.
         arch: &'static str,
     },
+    /// A model whose layers cannot be shared by hosts, or not where they are cut.
+    #[error("models of architecture {arch} cannot be cut into stages here: {why}")]
+    NotCut {
+        /// The architecture.
+        arch: String,
+        /// What goes over the cut beside the residual stream.
+        why: String,
+    },
+    /// More stages than layers.
+    #[error("{stages} stages cannot share {layers} layers")]
+    TooManyStages {
+        /// Stages.
+        stages: usize,
+        /// The model's layers.
+        layers: usize,
+    },
     /// A name that is not a published shape or type.
     #[error("there is no {what} {name:?}: use one of {known}")]
     NotPublished {

@@ -5,7 +5,7 @@ use crate::recurrent::Recurrent;
 use crate::{Error, Hparams};
 use gguf::{Metadata, Value};
 use graph::{Activation, Expert, Gate, GroupScore, Groups, Router};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 /// Keys that several families obey.
 pub(crate) const WINDOW: &str = "attention.sliding_window";
@@ -32,6 +32,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) metadata: &'a Metadata<'a>,
     /// Whether the layers that predict further tokens are wanted.
     pub(crate) predicts: bool,
+    /// The layers that are wanted, if not all: those of one host.
+    pub(crate) part: Option<Range<usize>>,
 }
 
 impl Deref for Facts<'_> {

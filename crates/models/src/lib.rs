@@ -86,6 +86,7 @@ mod seed_oss;
 mod smallthinker;
 mod smollm3;
 mod stablelm;
+mod stages;
 mod starcoder2;
 mod t5encoder;
 mod vision;
@@ -112,12 +113,14 @@ pub use graph::Together;
 pub use hparams::Hparams;
 pub use outline::{Outline, is_vector};
 pub use pooled::{Pooling, Projection, Score, Values};
+pub use stages::stages;
 pub use vision::{Vision, VisionFamily};
 
 use facts::Facts;
 use gguf::{Gguf, Metadata};
 use graph::{Builder, Catalog, Graph, Shares};
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// An architecture by its name in `general.architecture`.
 pub struct Architecture {
@@ -243,6 +246,29 @@ pub fn build(gguf: &Gguf<'_>, shares: impl Into<Shares>) -> Result<Model, Error>
     build_file(gguf, shares.into(), false)
 }
 
+/// The same of a run of layers: the part of one of several hosts ([`stages`] cuts a model into such). The first has
+/// the embedding and the last the head; what goes from each to the next is the residual stream, which enters as
+/// [rows](graph::Inset) in the places of tokens and leaves as hidden states. The file was seen to be whole by [`build`].
+///
+/// # Errors
+/// As [`build`], and when more than the residual stream goes from these layers to others.
+pub fn build_part(
+    gguf: &Gguf<'_>,
+    shares: impl Into<Shares>,
+    layers: Range<usize>,
+) -> Result<Model, Error> {
+    let arch = architecture(gguf.metadata())?;
+    let wanted = Wanted { metadata: gguf.metadata(), predicts: false, part: Some(layers.clone()) };
+    let model = program(arch, Hparams::read(gguf)?, wanted, shares.into(), gguf)?;
+    let foreign = |node: &graph::Node| node.layer.is_some_and(|layer| !layers.contains(&layer));
+    if model.graph.ops().iter().any(foreign) {
+        // The page makes its graph by itself.
+        let why = "its layers share more than one stream".to_owned();
+        return Err(Error::NotCut { arch: arch.name.to_owned(), why });
+    }
+    Ok(model)
+}
+
 /// The same with operators that [predict further tokens](Graph::predicting_ops), for the memory nodes of `shares`.
 ///
 /// # Errors
@@ -253,7 +279,7 @@ pub fn build_predicting(gguf: &Gguf<'_>, shares: impl Into<Shares>) -> Result<Mo
 
 fn build_file(gguf: &Gguf<'_>, shares: Shares, predicts: bool) -> Result<Model, Error> {
     let arch = architecture(gguf.metadata())?;
-    let wanted = (gguf.metadata(), predicts);
+    let wanted = Wanted { metadata: gguf.metadata(), predicts, part: None };
     let model = program(arch, Hparams::read(gguf)?, wanted, shares, gguf)?;
     // A tensor that nobody uses means a variant of the architecture that is not implemented, and
     // its results would be wrong without notice.
@@ -287,11 +313,20 @@ fn architecture(metadata: &Metadata<'_>) -> Result<&'static Architecture, Error>
     })
 }
 
+/// What of a model.
+struct Wanted<'a> {
+    metadata: &'a Metadata<'a>,
+    /// Whether with the layers that predict further tokens.
+    predicts: bool,
+    /// The layers, if not all.
+    part: Option<Range<usize>>,
+}
+
 /// Runs the architecture's page.
 fn program(
     arch: &Architecture,
     hparams: Hparams,
-    (metadata, predicts): (&Metadata<'_>, bool),
+    Wanted { metadata, predicts, part }: Wanted<'_>,
     shares: Shares,
     catalog: &dyn Catalog,
 ) -> Result<Model, Error> {
@@ -299,7 +334,7 @@ fn program(
     if predicts && hparams.predicting == 0 {
         return Err(Error::NothingPredicts { name: hparams.name });
     }
-    (arch.build)(&mut builder, &Facts { hparams: &hparams, metadata, predicts })?;
+    (arch.build)(&mut builder, &Facts { hparams: &hparams, metadata, predicts, part })?;
     let graph = builder.finish();
     if predicts && graph.predicting_ops().is_none() {
         return Err(Error::PredictingUnsupported { arch: arch.name });

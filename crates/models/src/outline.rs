@@ -1,6 +1,6 @@
 //! Models that have no weights yet.
 
-use crate::{Error, Hparams, Model, architecture, program};
+use crate::{Error, Hparams, Model, Wanted, architecture, program};
 use gguf::{Metadata, TensorType};
 use graph::{Catalog, Shares};
 
@@ -32,7 +32,7 @@ impl Outline<'_> {
     /// implausible.
     pub fn build(&self, shares: impl Into<Shares>) -> Result<Model, Error> {
         let hparams = Hparams::of(self.metadata, self.vocab)?;
-        let wanted = (self.metadata, self.predicts);
+        let wanted = Wanted { metadata: self.metadata, predicts: self.predicts, part: None };
         program(architecture(self.metadata)?, hparams, wanted, shares.into(), self)
     }
 }

@@ -75,13 +75,18 @@ impl Thread<'_> {
     ) {
         for t in rows {
             let to = out.row(t, columns.len());
-            match (x, stays) {
-                (Some(x), _) => to.copy_from_slice(x.row(t, columns.len())),
-                (None, true) => {}
-                (None, false) => to.fill(0.0),
+            let row = self.input.row(t).map(|row| &row[columns.clone()]);
+            match (x, stays, row) {
+                (Some(x), _, _) => to.copy_from_slice(x.row(t, columns.len())),
+                (None, true, _) => {}
+                (None, false, None) => to.fill(0.0),
+                (None, false, Some(row)) => {
+                    to.copy_from_slice(row);
+                    continue;
+                }
             }
-            if let Some(row) = self.input.row(t) {
-                self.step.kernels.add_assign(to, &row[columns.clone()]);
+            if let Some(row) = row {
+                self.step.kernels.add_assign(to, row);
             }
         }
     }
