@@ -1,5 +1,7 @@
 //! The engine: a loaded model and its sequences.
 
+pub(crate) mod staged;
+
 use crate::adapter::{check_set, usual_set};
 use crate::company::{Company, Watchman};
 use crate::decode::{Bounds, Ids};
@@ -13,6 +15,7 @@ use crate::options::{AdapterUse, LoadOptions};
 use crate::room;
 use graph::{Adapted, Executor, Inset, Limits, Logits, Outputs, Recalled, SeqInput};
 use models::{Hparams, Projection};
+use staged::Staged;
 use std::sync::Arc;
 use std::time::Instant;
 use topology::Machine;
@@ -63,6 +66,8 @@ pub struct Engine {
     /// What it was loaded on, and who has a say in loading: for what works beside it.
     machine: Machine,
     control: Control,
+    /// The other hosts of the model, if it has several.
+    pub(crate) staged: Option<Staged>,
 }
 
 impl Engine {
@@ -91,7 +96,11 @@ impl Engine {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, Error> {
         let machine = load::restrict(machine, options)?;
-        Engine::load_part(file, &machine, options, &Control::default(), progress)
+        let control = Control::default();
+        match staged::agree(file, &machine, options, &control)? {
+            Some(agreed) => Engine::load_part(file, &machine, &agreed, &control, progress),
+            None => Engine::load_part(file, &machine, options, &control, progress),
+        }
     }
 
     /// See [`load::load`].
@@ -102,13 +111,24 @@ impl Engine {
         control: &Control,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, Error> {
-        let Loaded { mut executor, hparams, projection, context, sequences, report } =
+        let group = staged::begin(file, options, control)?;
+        let Loaded { mut executor, hparams, projection, context, sequences, cache, report } =
             load::load(file, machine, options, control, progress)?;
         // Loading was work, too.
         executor.reset_counts();
-        let classes = executor.graph().classes().iter().copied().zip(executor.limits().pages);
-        let interval = room::interval(executor.graph(), options.kv);
-        let kv = KvCache::new(sequences, (context, interval), classes);
+        let staged = match (group, cache) {
+            (Some(group), Some(cache)) => Some(Staged::new(group, cache, (sequences, context))?),
+            _ => None,
+        };
+        let kv = match &staged {
+            Some(staged) => staged.empty_cache(),
+            None => {
+                let classes = executor.graph().classes().iter().copied();
+                let classes = classes.zip(executor.limits().pages);
+                let interval = room::interval(executor.graph(), options.kv);
+                KvCache::new(sequences, (context, interval), classes)
+            }
+        };
         let (disk, strayed) = (None, false);
         let watchman =
             if options.fixed_cores { None } else { Watchman::new(&mut executor, machine) };
@@ -128,6 +148,7 @@ impl Engine {
             watchman,
             machine: machine.clone(),
             control: control.clone(),
+            staged,
         })
     }
 
@@ -295,22 +316,11 @@ impl Engine {
         batch: &[BatchEntry<'_>],
         insets: &[&[Inset<'_>]],
     ) -> Result<Logits<'_>, Error> {
-        for (i, entry) in batch.iter().enumerate() {
-            if batch[..i].iter().any(|e| e.sequence == entry.sequence) {
-                return Err(Error::RepeatedSequence(entry.sequence));
-            }
+        if self.staged.is_some() {
+            let ticket = self.send(batch, insets)?;
+            return self.finish(ticket);
         }
-        // Pages are counted for steps that are not larger.
-        let (got, max) = (batch.iter().map(|e| e.tokens.len()).sum(), self.limits().tokens);
-        if got > max {
-            return Err(graph::Error::StepTooLarge { what: "tokens", got, max }.into());
-        }
-        for entry in batch {
-            if let Err(e) = self.kv.reserve(entry.sequence, entry.tokens.len()) {
-                self.give_back(batch);
-                return Err(e);
-            }
-        }
+        let got = self.reserve_all(batch)?;
         self.copy_pages()?;
         if let Some(watchman) = &mut self.watchman {
             watchman.settle(&mut self.executor);
@@ -352,6 +362,27 @@ impl Engine {
                 Err(e.into())
             }
         }
+    }
+
+    /// Checks a batch, and takes the pages that it needs; its tokens.
+    fn reserve_all(&mut self, batch: &[BatchEntry<'_>]) -> Result<usize, Error> {
+        for (i, entry) in batch.iter().enumerate() {
+            if batch[..i].iter().any(|e| e.sequence == entry.sequence) {
+                return Err(Error::RepeatedSequence(entry.sequence));
+            }
+        }
+        // Pages are counted for steps that are not larger.
+        let (got, max) = (batch.iter().map(|e| e.tokens.len()).sum(), self.limits().tokens);
+        if got > max {
+            return Err(graph::Error::StepTooLarge { what: "tokens", got, max }.into());
+        }
+        for entry in batch {
+            if let Err(e) = self.kv.reserve(entry.sequence, entry.tokens.len()) {
+                self.give_back(batch);
+                return Err(e);
+            }
+        }
+        Ok(got)
     }
 
     /// Takes pages for a sequence's first `tokens` tokens, beyond those that it has.

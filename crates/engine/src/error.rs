@@ -233,6 +233,45 @@ pub enum Error {
         /// The error or panic.
         reason: String,
     },
+    /// No stage of several.
+    #[error("there is no stage {number} of {of}: stages count from 1, and there are two at least")]
+    BadStage {
+        /// Asked for.
+        number: usize,
+        /// How many there are.
+        of: usize,
+    },
+    /// The front was told of too many or too few other stages.
+    #[error("the last stage needs the addresses of all {need} before it, from the first on, and has {got}")]
+    StagePeers {
+        /// Addresses that it has.
+        got: usize,
+        /// Stages before it.
+        need: usize,
+    },
+    /// Something that a model over several hosts cannot have.
+    #[error("{0} cannot be had where several hosts share a model")]
+    NotInStages(&'static str),
+    /// A stage cannot listen.
+    #[error("cannot listen on {address}: {source}")]
+    StageListen {
+        /// Where.
+        address: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Another host of the model is gone, or refuses.
+    #[error("stage {stage}/{of} at {address} is lost: {reason}")]
+    StageLost {
+        /// Which, from 1 on.
+        stage: usize,
+        /// How many there are.
+        of: usize,
+        /// Where it was.
+        address: String,
+        /// Why.
+        reason: String,
+    },
     /// A model that cannot guess for another.
     #[error(
         "the draft model has {draft} tokens in its vocabulary, the model {model}: they must be the same"

@@ -45,6 +45,7 @@ mod room;
 mod sampler;
 mod source;
 mod speculate;
+mod stages;
 mod stop;
 mod trial;
 
@@ -80,5 +81,8 @@ pub use replicas::{
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};
 pub use speculate::{Speculation, Speculator};
+pub use stages::{
+    StageCounts, StageKey, StageOptions, StageServer, StageState, StageStatus, StageStop,
+};
 pub use stop::{StopStrings, Text};
 pub use topology::{CpuId, CpuList, Group, NodeId, NodeList};

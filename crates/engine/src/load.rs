@@ -12,6 +12,7 @@ use crate::file::ModelFile;
 use crate::options::{LoadOptions, Numa, PageCache, Reading};
 use crate::room::Room;
 use crate::source::{self, FileWeights};
+use crate::stages::{Cache, Whole};
 use gguf::TensorType;
 use graph::{
     Executor, Graph, Limits, LowRank, Mode, NodeBytes, PackProgress, Plan, Schedules, Shares,
@@ -103,6 +104,8 @@ pub(crate) struct Loaded {
     pub projection: Option<Projection>,
     pub context: usize,
     pub sequences: usize,
+    /// What it shares with other hosts of the model.
+    pub cache: Option<Cache>,
     pub report: LoadReport,
 }
 
@@ -162,6 +165,7 @@ struct Prepared {
     sequences: usize,
     room: Room,
     limits: Limits,
+    cache: Option<Cache>,
     /// What the layout has to say.
     notes: Vec<String>,
 }
@@ -190,7 +194,11 @@ fn prepare(
         Mode::TensorParallel => Shares::new(plan.groups.iter().map(|g| g.cpus.len()).collect()),
         _ => Shares::from(1),
     };
-    let Model { hparams, mut graph } = build(gguf, shares, options)?;
+    let whole = options.stage.as_ref().map(|stage| Whole::read(gguf, stage)).transpose()?;
+    let Model { hparams, mut graph } = match &whole {
+        Some(whole) => models::build_part(gguf, shares, whole.own())?,
+        None => build(gguf, shares, options)?,
+    };
     let schedules = match &options.schedules_for {
         Some(before) if !options.schedules.is_empty() => {
             carried(before, (gguf, options), &plan, &graph)?
@@ -210,14 +218,17 @@ fn prepare(
         true => (tokens.max(context), tokens.max(context)),
         false => (tokens, outputs),
     };
+    let hands_on = whole.as_ref().is_some_and(Whole::hands_on);
+    let outputs = if hands_on { tokens } else { outputs };
+    let cache = whole.map(|whole| whole.cache(&graph, room, options));
     let limits = Limits {
         kv: options.kv,
         tokens,
         outputs,
-        pages: room.pages(&graph, options),
+        pages: cache.as_ref().map_or_else(|| room.pages(&graph, options), Cache::own_pages),
         ranges: graph.attention_states(context, sequences),
     };
-    Ok(Prepared { plan, hparams, graph, sequences, room, limits, notes: layout.notes })
+    Ok(Prepared { plan, hparams, graph, sequences, room, limits, cache, notes: layout.notes })
 }
 
 /// The graph of a file, with the layer that predicts further tokens if that is wanted.
@@ -327,7 +338,7 @@ fn load_in(
     let gguf = file.gguf()?;
     let alone = std::slice::from_ref(machine);
     let ready = prepare(mode, &gguf, machine, alone, options)?;
-    let Prepared { plan, hparams, graph, sequences, room, limits, notes } = ready;
+    let Prepared { plan, hparams, graph, sequences, room, limits, cache: shared, notes } = ready;
     let context = room.context;
     let projection = Projection::read(&gguf, &|of, values| file.values(of, 0..of.rows(), values))?;
     let (huge_pages, build) = (plan.huge, start.elapsed());
@@ -388,7 +399,7 @@ fn load_in(
     for warning in &report.warnings {
         tracing::warn!("{warning}");
     }
-    Ok(Loaded { executor, hparams, projection, context, sequences, report })
+    Ok(Loaded { executor, hparams, projection, context, sequences, cache: shared, report })
 }
 
 /// Loads the adapters that are asked for, if they are for such a model.
@@ -498,8 +509,18 @@ fn check(options: &LoadOptions) -> Result<(), Error> {
         ("tokens per step", options.step_tokens),
         ("outputs per step", options.step_outputs),
     ];
-    match sizes.into_iter().find(|(_, size)| *size == Some(0)) {
-        Some((name, _)) => Err(Error::Zero(name)),
+    if let Some((name, _)) = sizes.into_iter().find(|(_, size)| *size == Some(0)) {
+        return Err(Error::Zero(name));
+    }
+    let Some(stage) = &options.stage else { return Ok(()) };
+    stage.check()?;
+    let not = [
+        ("a pipeline over memory nodes (--numa pp)", options.numa == Numa::Pipeline),
+        ("a layer that predicts further tokens", options.predicting),
+        ("adapters (--lora)", !options.adapters.is_empty()),
+    ];
+    match not.into_iter().find(|(_, asked)| *asked) {
+        Some((what, _)) => Err(Error::NotInStages(what)),
         None => Ok(()),
     }
 }

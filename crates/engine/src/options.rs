@@ -1,6 +1,7 @@
 //! How a model is to be loaded.
 
 use crate::adapter::Adapter;
+use crate::stages::StageOptions;
 use graph::{KvTypes, Phase, Schedules, Sync};
 use memory::HugePages;
 use std::sync::Arc;
@@ -127,6 +128,9 @@ pub struct LoadOptions {
     pub predicting: bool,
     /// Adapters, in the order of their numbers. Default: none.
     pub adapters: Vec<AdapterUse>,
+    /// Which part of the model this host has, if others have the rest: it must be its last stage for an
+    /// [`Engine`](crate::Engine), and another for a [`StageServer`](crate::StageServer). Default: it has all.
+    pub stage: Option<StageOptions>,
     /// Leaves the affinity of threads alone.
     pub no_pin: bool,
     /// Takes all steps with all cores, also with those that other programs are busy on.

@@ -161,6 +161,7 @@ impl From<arclight_engine::Error> for Fault {
             }
             E::Constraint(_) => Fault::invalid(message).code("constraint_failed"),
             E::ReplicasClosed => Fault::unavailable("the server is shutting down"),
+            E::StageLost { .. } => Fault::unavailable(message).code("stage_lost"),
             E::ReplicaFailed { .. } => Fault::unavailable(message).code("replica_failed"),
             _ => Fault::internal(message),
         }

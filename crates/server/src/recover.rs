@@ -47,6 +47,12 @@ impl Model {
         let all = status.iter().all(|replica| replica.failure.is_some());
         status.into_iter().find_map(|replica| replica.failure).filter(|_| all)
     }
+
+    /// The same, if it does not come back by itself.
+    fn fatal(&self) -> Option<String> {
+        let comes_back = self.replicas.status().iter().any(|replica| replica.comes_back);
+        self.failure().filter(|_| !comes_back)
+    }
 }
 
 /// 503: a model has failed, and is loaded again at a time.
@@ -92,7 +98,7 @@ impl App {
             if self.check_running().is_err() {
                 return;
             }
-            let Some(mut why) = self.model().ok().and_then(|model| model.failure()) else {
+            let Some(mut why) = self.model().ok().and_then(|model| model.fatal()) else {
                 continue;
             };
             let mut worked = since.elapsed();

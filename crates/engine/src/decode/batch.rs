@@ -9,12 +9,16 @@ use super::asked::Asked;
 use super::counters::Counters;
 use super::pace::Pace;
 use super::running::Running;
+use crate::engine::staged::SentStep;
 use crate::engine::{BatchEntry, Engine};
 use crate::error::Error;
 use crate::images::Encoder;
 use crate::kv::SeqId;
 use crate::speculate::{Speculator, Taken, Text};
+use graph::Logits;
+use models::Projection;
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// What works for an engine beside it.
@@ -45,6 +49,31 @@ pub(crate) struct Batch {
     mask: Vec<u32>,
     /// What was done since somebody took it.
     pub done: Counters,
+    /// Steps that other hosts take now, and when the last one came back.
+    flights: VecDeque<Flight>,
+    came_back: Option<Instant>,
+}
+
+/// A step that is under way.
+struct Flight {
+    shares: Vec<Share>,
+    rows: Vec<usize>,
+    step: SentStep,
+    begin: Instant,
+    /// Tokens of running answers.
+    answering: usize,
+}
+
+/// What is to be done when a step's results are taken.
+#[derive(Default)]
+struct Results {
+    /// Whose guess was wrong.
+    wrong: Vec<Share>,
+    /// Answers that go on from copies of sequences.
+    copies: Vec<(Running, SeqId)>,
+    /// Tokens that were guessed, and those that there are more.
+    guesses: usize,
+    generated: usize,
 }
 
 /// What a request has in a step.
@@ -55,6 +84,8 @@ struct Share {
     tokens: usize,
     /// Whether it had an answer before.
     answered: bool,
+    /// Whether it wants hidden states.
+    hidden: bool,
 }
 
 /// A prompt that waits to be computed, or to be computed on.
@@ -88,7 +119,8 @@ impl Batch {
     /// Without requests; `prefix_cache`: whether what was computed of other prompts is used.
     pub(crate) fn new(pace: Option<Pace>, prefix_cache: bool) -> Batch {
         let (running, mask, done) = (Vec::new(), Vec::new(), Counters::default());
-        Batch { running, pace, prefix_cache, mask, done }
+        let (flights, came_back) = (VecDeque::new(), None);
+        Batch { running, pace, prefix_cache, mask, done, flights, came_back }
     }
 
     /// Takes requests with their numbers.
@@ -121,12 +153,17 @@ impl Batch {
         true
     }
 
-    /// Computes a step and samples what can be. How long the step took, without guessing and sampling.
+    /// Computes a step and samples what can be. How long the step took, without guessing and sampling. Where other
+    /// hosts have layers, so many steps are under way then as there are hosts.
     pub(crate) fn step(
         &mut self,
         engine: &mut Engine,
         helpers: &mut Helpers<'_>,
     ) -> Result<Duration, Error> {
+        if engine.is_staged() {
+            while self.flights.len() < engine.depth() && self.send(engine, helpers)? {}
+            return self.land(engine, helpers);
+        }
         let begin = Instant::now();
         let shares = self.deal(engine, helpers)?;
         self.compute(engine, helpers, (&shares, begin))
@@ -150,7 +187,15 @@ impl Batch {
         engine: &mut Engine,
         helpers: &mut Helpers<'_>,
     ) -> Result<(), Error> {
-        self.running.drain(..).try_for_each(|mut request| helpers.release(engine, &mut request))
+        self.flights.clear();
+        self.running.drain(..).try_for_each(|mut request| helpers.release(engine, &mut request))?;
+        engine.finish_all()
+    }
+
+    /// Takes out all requests, whose pages are gone.
+    pub(crate) fn take_all(&mut self) -> Vec<Running> {
+        self.flights.clear();
+        std::mem::take(&mut self.running)
     }
 
     /// Finds what every request has in the next step, and takes the pages for it.
@@ -170,8 +215,9 @@ impl Batch {
         let answering = self.running.iter().filter(|r| r.is_answering()).count();
         let mut spare = limits.tokens.saturating_sub(answering);
         let mut outputs = limits.outputs.saturating_sub(answering);
+        let most_answers = self.answers_of_step(engine);
         for at in 0..self.running.len() {
-            if !self.running[at].is_answering() {
+            if !self.running[at].is_answering() || shares.len() == most_answers {
                 continue;
             }
             let before = (self.running[at].pending() - 1).min(spare);
@@ -180,11 +226,12 @@ impl Batch {
                 spare -= before + guess;
                 outputs -= guess;
                 let tokens = before + 1 + guess;
-                shares.push(Share { request: at, sequence, tokens, answered: true });
+                let share = Share { request: at, sequence, tokens, answered: true, hidden: false };
+                shares.push(share);
             }
         }
         self.drop_stale(&mut shares);
-        let rows = shares.iter().map(|share| share.tokens).sum();
+        let rows: usize = shares.iter().map(|share| share.tokens).sum();
         let guessed: usize =
             shares.iter().map(|s| self.running[s.request].ahead.guess().len()).sum();
         let answers = shares.len();
@@ -193,7 +240,7 @@ impl Batch {
             .filter(|&at| waiting(&self.running[at]))
             .map(|at| Prompt::of(at, &self.running[at]))
             .collect();
-        let most = limits.tokens - rows;
+        let most = (limits.tokens - rows).min(prompt_part(engine, limits.tokens));
         let waiting = prompts.iter().map(|prompt| Pace::weight(prompt.pending)).sum();
         // A text whose tokens see those behind them is one step.
         let whole_texts = engine.reads_texts();
@@ -226,10 +273,17 @@ impl Batch {
                 if whole { tokens } else { usize::from(tokens == self.running[at].pending()) };
             left -= tokens;
             let answered = self.running[at].has_answer();
-            shares.push(Share { request: at, sequence, tokens, answered });
+            let hidden = self.running[at].wants_hidden();
+            shares.push(Share { request: at, sequence, tokens, answered, hidden });
         }
         self.drop_stale(&mut shares);
         Ok(shares)
+    }
+
+    /// How many answers a step has at most: all, or those of one of as many groups as there are steps under way.
+    fn answers_of_step(&self, engine: &Engine) -> usize {
+        let running = self.running.iter().filter(|r| r.sequence.is_some() && r.has_answer());
+        running.count().div_ceil(engine.depth())
     }
 
     /// Drops the shares of those that gave up their pages to others afterwards, even if they are begun
@@ -322,14 +376,13 @@ impl Batch {
         helpers: &mut Helpers<'_>,
         (shares, begin): (&[Share], Instant),
     ) -> Result<Duration, Error> {
-        let running = &mut self.running;
+        let running = &self.running;
         let entry = |share: &Share| running[share.request].entry(share.sequence, share.tokens);
         let (batch, rows): (Vec<BatchEntry<'_>>, Vec<usize>) = shares.iter().map(entry).unzip();
         if batch.is_empty() {
             return Ok(Duration::ZERO);
         }
-        let answering = shares.iter().filter(|s| running[s.request].is_answering());
-        let answering: usize = answering.map(|s| s.tokens).sum();
+        let answering = self.answering(shares);
         let start = Instant::now();
         let insets: Vec<_> =
             shares.iter().map(|share| running[share.request].images.insets()).collect();
@@ -338,6 +391,67 @@ impl Batch {
         let logits = engine.step_with(&batch, &insets)?;
         drop(insets);
         let took = start.elapsed();
+        self.note(shares, answering, took);
+        let results = self.sample((shares, &rows), logits, projection.as_deref());
+        self.settle(engine, helpers, (shares, answering, begin), (results, start))?;
+        Ok(took)
+    }
+
+    /// Sends a step to the other hosts, if there is anything to compute that is not under way.
+    fn send(&mut self, engine: &mut Engine, helpers: &mut Helpers<'_>) -> Result<bool, Error> {
+        let begin = Instant::now();
+        let shares = self.deal(engine, helpers)?;
+        let running = &self.running;
+        let entry = |share: &Share| running[share.request].entry(share.sequence, share.tokens);
+        let (batch, rows): (Vec<BatchEntry<'_>>, Vec<usize>) = shares.iter().map(entry).unzip();
+        if batch.is_empty() {
+            return Ok(false);
+        }
+        let answering = self.answering(&shares);
+        let step = engine.send(&batch, &[])?;
+        shares.iter().for_each(|share| self.running[share.request].sent(share.tokens));
+        self.flights.push_back(Flight { shares, rows, step, begin, answering });
+        Ok(true)
+    }
+
+    /// Takes the results of the step that was sent first. How long it took beyond the one before it.
+    fn land(
+        &mut self,
+        engine: &mut Engine,
+        helpers: &mut Helpers<'_>,
+    ) -> Result<Duration, Error> {
+        let Some(flight) = self.flights.pop_front() else { return Ok(Duration::ZERO) };
+        let Flight { shares, rows, step, begin, answering } = flight;
+        let logits = engine.finish(step)?;
+        let start = self.came_back.map_or(begin, |before| before.max(begin));
+        self.came_back = Some(Instant::now());
+        let took = start.elapsed();
+        self.note(&shares, answering, took);
+        for share in &shares {
+            if let Some(at) = self.find(share) {
+                self.running[at].came_back(share.tokens);
+            }
+        }
+        let results = self.sample((&shares, &rows), logits, None);
+        self.settle(engine, helpers, (&shares, answering, begin), (results, start))?;
+        Ok(took)
+    }
+
+    /// Tokens of running answers.
+    fn answering(&self, shares: &[Share]) -> usize {
+        let answering = shares.iter().filter(|s| self.running[s.request].is_answering());
+        answering.map(|s| s.tokens).sum()
+    }
+
+    /// Where the request of a share is now; `None` if it gave up its pages or ended meanwhile.
+    fn find(&self, share: &Share) -> Option<usize> {
+        let is = |request: &Running| request.sequence == Some(share.sequence);
+        let same = self.running.get(share.request).is_some_and(is);
+        if same { Some(share.request) } else { self.running.iter().position(is) }
+    }
+
+    /// Counts a step.
+    fn note(&mut self, shares: &[Share], answering: usize, took: Duration) {
         let tokens: usize = shares.iter().map(|share| share.tokens).sum();
         if let Some(pace) = &mut self.pace {
             pace.observe(answering, tokens - answering, took.as_secs_f64());
@@ -345,41 +459,51 @@ impl Batch {
         self.done.steps += 1;
         self.done.step_time += took;
         self.done.computed_tokens += (tokens - answering) as u64;
-        let (mut first, generated, mut guesses) = (0, self.done.generated_tokens, 0);
+    }
+
+    /// Gives requests what a step has computed for them: `rows` of logits or hidden states of each share.
+    fn sample(
+        &mut self,
+        (shares, rows): (&[Share], &[usize]),
+        logits: Logits<'_>,
+        projection: Option<&Projection>,
+    ) -> Results {
+        let mut results = Results::default();
+        let (mut first, generated) = (0, self.done.generated_tokens);
         let (mut row, mut hidden) = (0, 0);
-        let (mut copies, mut wrong) = (Vec::new(), Vec::new());
-        for (share, rows) in shares.iter().zip(rows) {
-            let request = &mut running[share.request];
-            let taken = Taken { row: first, position: request.len(), count: share.tokens };
-            request.ahead.took(taken);
+        for (share, &rows) in shares.iter().zip(rows) {
+            let (at_row, at_hidden) = (row, hidden);
+            *(if share.hidden { &mut hidden } else { &mut row }) += rows;
+            let taken_row = first;
             first += share.tokens;
+            let Some(at) = self.find(share) else { continue };
+            let request = &mut self.running[at];
+            let taken = Taken { row: taken_row, position: request.len(), count: share.tokens };
+            request.ahead.took(taken);
             if request.wants_hidden() {
-                let states = (hidden..hidden + rows).map(|row| logits.hidden(row));
-                request.pool(share.tokens, states, projection.as_deref());
-                hidden += rows;
+                let states = (at_hidden..hidden).map(|row| logits.hidden(row));
+                request.pool(share.tokens, states, projection);
                 continue;
             }
             if request.wants_no_answer() {
-                let all = (row..row + rows).map(|row| logits.row(row));
+                let all = (at_row..row).map(|row| logits.row(row));
                 request.pool(share.tokens, all, None);
-                row += rows;
                 continue;
             }
             if request.wants_whole_prompt() {
                 let before = request.len();
-                (0..rows).for_each(|i| request.note_prompt(before + i, logits.row(row + i)));
+                (0..rows).for_each(|i| request.note_prompt(before + i, logits.row(at_row + i)));
             }
-            row += rows;
             let guessed = request.ahead.guess().len();
-            guesses += guessed;
+            results.guesses += guessed;
             if guessed > 0 {
                 request.computed(share.tokens - guessed);
-                let rows = (row - rows..row).map(|row| logits.row(row));
+                let rows = (at_row..row).map(|row| logits.row(row));
                 let (sampled, right) = request.sample_guess(rows, &mut self.mask);
                 self.done.generated_tokens += sampled as u64;
                 self.done.drafted_tokens += guessed as u64;
                 self.done.accepted_tokens += right as u64;
-                wrong.extend((right < guessed).then_some(*share));
+                results.wrong.extend((right < guessed).then_some(*share));
                 continue;
             }
             if request.computed(share.tokens) {
@@ -390,32 +514,61 @@ impl Batch {
                     self.done.generated_tokens += u64::from(token);
                 };
                 sample(request);
-                copies.extend(others.into_iter().map(|mut other| {
+                results.copies.extend(others.into_iter().map(|mut other| {
                     sample(&mut other);
                     (other, share.sequence)
                 }));
             }
         }
+        results.generated = (self.done.generated_tokens - generated) as usize;
+        results
+    }
+
+    /// Does what is to be done behind a step's results, which began to be computed at `start`.
+    fn settle(
+        &mut self,
+        engine: &mut Engine,
+        helpers: &mut Helpers<'_>,
+        (shares, answering, begin): (&[Share], usize, Instant),
+        (Results { wrong, copies, guesses, generated }, start): (Results, Instant),
+    ) -> Result<(), Error> {
+        let tokens: usize = shares.iter().map(|share| share.tokens).sum();
         if let Some(speculator) = helpers.speculator.as_mut().filter(|_| answering == tokens) {
-            let generated = (self.done.generated_tokens - generated) as usize;
             speculator.observe(shares.len(), guesses, generated, start.elapsed());
         }
         let all = begin.elapsed();
-        shares.iter().for_each(|share| running[share.request].took(share.answered, all));
-        for Share { request, sequence, .. } in wrong {
-            let request = &mut running[request];
+        for share in shares {
+            if let Some(at) = self.find(share) {
+                self.running[at].took(share.answered, all);
+            }
+        }
+        for share in wrong {
+            let Some(at) = self.find(&share) else { continue };
+            let request = &mut self.running[at];
             // A state may have to go back further than the guess: what was right is computed again.
-            let kept = engine.truncate(sequence, request.len())?;
+            let kept = engine.truncate(share.sequence, request.len())?;
             request.keep(kept);
         }
         for (mut copy, of) in copies {
             copy.sequence = Some(engine.fork(of)?);
             copy.took(false, all);
-            running.push(copy);
+            self.running.push(copy);
         }
-        Ok(took)
+        Ok(())
     }
 }
+
+/// Tokens of prompts that a step has at most: all that it has room for, or a part where another step is to be in the
+/// next stage meanwhile.
+fn prompt_part(engine: &Engine, most: usize) -> usize {
+    match engine.depth() {
+        1 => most,
+        stages => (most / (2 * stages)).max(SMALL_PART),
+    }
+}
+
+/// Tokens of a part of a prompt for which weights and links are used well.
+const SMALL_PART: usize = 64;
 
 #[cfg(test)]
 mod tests {

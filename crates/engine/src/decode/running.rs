@@ -33,6 +33,8 @@ pub(crate) struct Running {
     guessed: Vec<u32>,
     /// Tokens in the cache.
     computed: usize,
+    /// Tokens behind them in steps that are under way.
+    sent: usize,
     /// Tokens of the prompt that were there when it was begun first.
     cached: Option<usize>,
     prompt_logprobs: Option<(usize, Vec<Logprobs>)>,
@@ -67,6 +69,7 @@ impl Running {
             prompt: asked.prompt.len(),
             tokens: asked.prompt,
             computed: 0,
+            sent: 0,
             cached: None,
             prompt_logprobs: asked.prompt_logprobs.map(|top| (top, Vec::new())),
             adapters: asked.adapters,
@@ -97,7 +100,9 @@ impl Running {
 
     /// Tokens that are to be computed before the next one can be sampled.
     pub(crate) fn pending(&self) -> usize {
-        if self.is_ended() { 0 } else { self.tokens.len() - self.computed }
+        let done = self.computed + self.sent;
+        // A guess that is under way is no part of them.
+        if self.is_ended() { 0 } else { self.tokens.len().saturating_sub(done) }
     }
 
     /// Whether its prompt was computed.
@@ -169,7 +174,7 @@ impl Running {
     /// its prompt has and how many of those that were.
     pub(crate) fn begin(&mut self, sequence: SeqId, len: usize) -> Option<(usize, usize)> {
         self.sequence = Some(sequence);
-        self.computed = len;
+        (self.computed, self.sent) = (len, 0);
         let first = self.cached.is_none();
         let cached = *self.cached.get_or_insert(len);
         if first {
@@ -181,7 +186,7 @@ impl Running {
     /// It has given up its pages.
     pub(crate) fn give_up(&mut self) {
         self.sequence = None;
-        self.computed = 0;
+        (self.computed, self.sent) = (0, 0);
         self.ahead.give_up();
     }
 
@@ -189,7 +194,8 @@ impl Running {
     pub(crate) fn text(&mut self, context: usize) -> Option<Text<'_>> {
         let answering = self.is_answering();
         // What stands for images is no text.
-        let sequence = self.sequence.filter(|_| self.pooled.is_none() && self.images.is_empty())?;
+        let is_text = self.pooled.is_none() && self.images.is_empty();
+        let sequence = self.sequence.filter(|_| is_text && self.sent == 0)?;
         let answer = &self.answers[0];
         // The step gives a token more than was guessed.
         let room = answer.left.min(context + 1 - self.tokens.len()).saturating_sub(1);
@@ -240,8 +246,18 @@ impl Running {
             (false, true) => (last, 1),
             (false, false) => (Outputs::None, 0),
         };
-        let tokens = &self.tokens[self.computed..][..n];
+        let tokens = &self.tokens[self.computed + self.sent..][..n];
         (BatchEntry { sequence, tokens, outputs }, rows)
+    }
+
+    /// Its next `n` tokens, those of its guess included, are in a step that is under way.
+    pub(crate) fn sent(&mut self, n: usize) {
+        self.sent += n;
+    }
+
+    /// That step has come back.
+    pub(crate) fn came_back(&mut self, n: usize) {
+        self.sent = self.sent.saturating_sub(n);
     }
 
     /// The step with its next `n` tokens is done: whether the last of them was. How many of the prompt's there

@@ -14,7 +14,7 @@ mod saved;
 mod store;
 mod traffic;
 
-pub(crate) use names::{Name, fingerprint};
+pub(crate) use names::{Name, digest, fingerprint};
 pub(crate) use store::{Key, Store};
 pub(crate) use traffic::Disk;
 

@@ -70,8 +70,27 @@ pub(crate) fn fingerprint(
         let bytes: Vec<usize> = nodes.map(|node| graph.page_bytes(node, kv, class)).collect();
         say(&format!("{keep:?} {bytes:?}"));
     }
+    hash_file(&mut hasher, file, &gguf)?;
+    Ok(Name::of(&hasher))
+}
+
+/// The digest of a model's file: metadata, and some bytes of every tensor. Hosts that share a model compare it.
+///
+/// # Errors
+/// When the file is malformed.
+pub(crate) fn digest(file: &ModelFile) -> Result<[u8; 32], Error> {
+    let mut hasher = blake3::Hasher::new();
+    hash_file(&mut hasher, file, &file.gguf()?)?;
+    Ok(*hasher.finalize().as_bytes())
+}
+
+fn hash_file(
+    hasher: &mut blake3::Hasher,
+    file: &ModelFile,
+    gguf: &gguf::Gguf<'_>,
+) -> Result<(), Error> {
     for (key, value) in gguf.metadata().iter().filter(|(key, _)| !key.starts_with("tokenizer.")) {
-        say(&format!("{key} {value}"));
+        hasher.update(format!("{key} {value}\0").as_bytes());
     }
     let fault = |source| Error::Gguf { path: file.path().to_owned(), source };
     for tensor in gguf.tensors() {
@@ -87,5 +106,5 @@ pub(crate) fn fingerprint(
         hasher.update(&tensor.data[..tensor.data.len().min(LOOK)]);
         hasher.update(&tensor.data[tensor.data.len() / 2..][..LOOK.min(tensor.data.len() / 2)]);
     }
-    Ok(Name::of(&hasher))
+    Ok(())
 }

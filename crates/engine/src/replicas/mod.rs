@@ -223,6 +223,8 @@ pub struct ReplicaStatus {
     pub company: Company,
     /// Why it is out of service; `None` while it serves.
     pub failure: Option<String>,
+    /// Whether it serves again by itself: it looks for a host of the model that is gone.
+    pub comes_back: bool,
 }
 
 impl Replicas {

@@ -21,6 +21,7 @@ use crate::decode::{Answer, Counters, Left};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::kv::PageCounts;
+use crate::stages::LostStage;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -84,6 +85,8 @@ struct LaneState {
     seat: Seat,
     alive: bool,
     failure: Option<String>,
+    /// The host of the model that is gone, which is looked for.
+    lost: Option<LostStage>,
     running: Vec<Left>,
     tasks: Vec<Task>,
     /// For idle time.
@@ -116,6 +119,7 @@ impl Shared {
             seat,
             alive: true,
             failure: None,
+            lost: None,
             running: Vec::new(),
             tasks: Vec::new(),
             idle_tasks: VecDeque::new(),
@@ -318,10 +322,33 @@ impl Shared {
             }
         }
         let (replica, reason) = (me, reason.to_owned());
+        let stage = state.lanes[me].lost.clone();
         drop(state);
         self.work.iter().for_each(Condvar::notify_one);
-        let error = || Error::ReplicaFailed { replica, reason: reason.clone() };
+        let error = || match &stage {
+            Some(stage) => stage.error(),
+            None => Error::ReplicaFailed { replica, reason: reason.clone() },
+        };
         lost.iter().for_each(|job| job.asked.fail(error));
+    }
+
+    /// Takes a replica out of service until the hosts of its model are there again. What waits for it fails.
+    pub(crate) fn lose(&self, me: usize, lost: &LostStage) {
+        self.lock().lanes[me].lost = Some(lost.clone());
+        self.fail(me, &lost.error().to_string());
+    }
+
+    /// Puts such a replica into service again.
+    pub(crate) fn come_back(&self, me: usize) {
+        let mut state = self.lock();
+        let lane = &mut state.lanes[me];
+        (lane.alive, lane.failure, lane.lost) = (true, None, None);
+        lane.busy = Instant::now();
+    }
+
+    /// Whether no more requests are to be served.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.lock().phase != Phase::Open
     }
 
     /// Tells the replicas to end. When closed, no request waits any more.
@@ -351,6 +378,7 @@ impl Shared {
             experts: lane.seat.experts.clone(),
             company: lane.seat.company.clone(),
             failure: lane.failure.clone(),
+            comes_back: lane.lost.is_some(),
         });
         status.collect()
     }
@@ -469,6 +497,9 @@ impl State {
 
     /// Why there is no replica left.
     fn nobody(&self) -> Error {
+        if let Some(lost) = self.lanes.iter().find_map(|lane| lane.lost.as_ref()) {
+            return lost.error();
+        }
         let failed = self.lanes.iter().enumerate();
         let last = failed.filter_map(|(at, lane)| Some((at, lane.failure.clone()?))).next_back();
         match last {

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::images::Encoder;
 use crate::kv::CacheEvent;
 use crate::speculate::Speculator;
+use crate::stages::LostStage;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,6 +25,9 @@ const SLICE: Duration = Duration::from_millis(10);
 
 /// The part of a step's time for which pages are copied for the disk after it.
 const SPILL: u32 = 20;
+
+/// The first and the longest wait before hosts that are gone are looked for again.
+const HOSTS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 /// An engine, and what works for it beside it.
 pub(crate) struct Crew {
@@ -76,7 +80,63 @@ struct Runner {
 }
 
 impl Runner {
+    /// Serves; where a host of the model is lost, it begins anew with those that are found again.
     fn run(&mut self) -> Result<(), Error> {
+        if self.crew.engine.is_staged() {
+            let (shared, me) = (self.shared.clone(), self.me);
+            // It looks at its hosts when it has something to do.
+            let wake = move || _ = shared.ask(me, Box::new(|_| {}));
+            self.crew.engine.tell_of_hosts(wake);
+        }
+        loop {
+            match self.serve() {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    let Some(lost) = LostStage::of(&error) else { return Err(error) };
+                    if !self.find_hosts(lost) {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends all requests, and looks for the hosts of the model until they are there; false when the replica is to end.
+    fn find_hosts(&mut self, mut lost: LostStage) -> bool {
+        tracing::error!("{}; looking for it", lost.error());
+        self.crew.engine.forget_all();
+        self.shared.lose(self.me, &lost);
+        for request in self.batch.take_all() {
+            request.fail(|| lost.error());
+        }
+        if let Some(events) = &self.events {
+            events.tell(self.me, vec![CacheEvent::Cleared]);
+        }
+        let mut wait = HOSTS.0;
+        while !self.shared.is_closing() {
+            match self.crew.engine.find_hosts() {
+                Ok(()) => {
+                    tracing::info!("all stages are there again");
+                    self.report();
+                    self.shared.come_back(self.me);
+                    return true;
+                }
+                Err(error) => {
+                    let now = LostStage::of(&error).unwrap_or_else(|| lost.clone());
+                    if now != lost {
+                        tracing::warn!("{error}");
+                        self.shared.lose(self.me, &now);
+                        lost = now;
+                    }
+                }
+            }
+            thread::sleep(wait);
+            wait = (wait * 2).min(HOSTS.1);
+        }
+        false
+    }
+
+    fn serve(&mut self) -> Result<(), Error> {
         loop {
             let (tasks, jobs) = match self.next()? {
                 Next::Begin(tasks, jobs) => (tasks, jobs),
@@ -87,6 +147,7 @@ impl Runner {
                 Next::End => break,
             };
             tasks.into_iter().for_each(|task| task(&mut self.crew.engine));
+            self.crew.engine.check_hosts()?;
             self.batch.add(jobs.into_iter().map(|job| (job.id, job.asked)));
             let Crew { engine, speculator, encoder, cores, .. } = &mut self.crew;
             let mut helpers =

@@ -18,7 +18,7 @@ use super::{Adapters, ReplicaInfo, ReplicaOptions, Replicas};
 use crate::cores::Cores;
 use crate::decode::{Bounds, Ids};
 use crate::disk::{Store, fingerprint};
-use crate::engine::Engine;
+use crate::engine::{Engine, staged};
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::images::Encoder;
@@ -26,7 +26,7 @@ use crate::load::{self, Control, LoadProgress, Size};
 use crate::options::{KvSize, LoadOptions};
 use crate::room::Room;
 use crate::source;
-use crate::speculate::Speculator;
+use crate::speculate::{Speculation, Speculator};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -61,6 +61,11 @@ pub(crate) fn start(
     let replicas = serving.replicas;
     let predicting = options.predicting || serving.speculation.predicts();
     let options = &LoadOptions { predicting, ..options.clone() };
+    let agreed = match options.stage {
+        Some(_) => agree_with_hosts(file, machine, options, serving)?,
+        None => None,
+    };
+    let options = agreed.as_ref().unwrap_or(options);
     let Agreed { parts, options, bounds, .. } = agree(file, machine, options, replicas)?;
     let disk = serving.disk.as_ref().filter(|_| serving.prefix_cache);
     let disk = disk.map(|disk| Store::open(disk).map(Arc::new)).transpose()?;
@@ -219,6 +224,29 @@ pub(crate) fn agree(
         sees: false,
     };
     Ok(Agreed { parts, options, bytes, bounds })
+}
+
+/// Refuses what cannot be where several hosts share a model, and finds a cache that fits on all of them.
+fn agree_with_hosts(
+    file: &ModelFile,
+    machine: &Machine,
+    options: &LoadOptions,
+    serving: &ReplicaOptions,
+) -> Result<Option<LoadOptions>, Error> {
+    let guesses = matches!(serving.speculation, Speculation::Draft(..) | Speculation::Predict(_));
+    let not = [
+        ("several replicas (--replicas)", serving.replicas > 1),
+        ("a prefix cache on disk (--cache-dir)", serving.disk.is_some()),
+        ("saved slots (--slot-save-path)", serving.saves),
+        ("images (--mmproj)", serving.encoder.is_some()),
+        ("models that share cores", serving.turns.is_some()),
+        ("guesses of a draft model or of a layer that predicts", guesses),
+    ];
+    if let Some((what, _)) = not.into_iter().find(|(_, asked)| *asked) {
+        return Err(Error::NotInStages(what));
+    }
+    let machine = load::restrict(machine, options)?;
+    staged::agree(file, &machine, options, &Control::default())
 }
 
 /// Loads one replica, on its own thread.

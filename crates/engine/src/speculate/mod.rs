@@ -117,6 +117,9 @@ impl Speculator {
                 let adapters = Vec::new();
                 let options =
                     LoadOptions { context, huge_pages, predicting, adapters, ..options.clone() };
+                if options.stage.is_some() {
+                    return Err(Error::NotInStages("guesses of a draft model"));
+                }
                 let draft = engine.load_beside(&*file.for_another()?, &options, &mut |_| {})?;
                 let (draft_vocab, model) = (draft.hparams().vocab, engine.hparams().vocab);
                 if draft_vocab != model {

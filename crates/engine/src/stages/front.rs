@@ -1,0 +1,356 @@
+//! The front's side: it gives orders to all other stages, and gets the rows of the last of them.
+
+use super::greet::{self, GreetError, Identity};
+use super::link::Link;
+use super::message::{Bounds, Message, Role, Sizes, step_frame};
+use super::order::Order;
+use super::part::StageOptions;
+use crate::error::Error;
+use crate::file::ModelFile;
+use crate::load;
+use crate::options::{KvSize, LoadOptions};
+use models::Hparams;
+use std::collections::VecDeque;
+use std::net::TcpStream;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The first and the longest wait before a stage is looked for again.
+const WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
+
+/// How often somebody who waits for stages is told of it.
+const TELL: Duration = Duration::from_secs(10);
+
+/// Who is told that a stage is lost, from another thread.
+type Told = Arc<Mutex<Option<Box<dyn Fn() + Send>>>>;
+
+/// The other stages.
+pub(crate) struct Group {
+    me: Identity,
+    peers: Vec<String>,
+    layers: Vec<Range<usize>>,
+    width: usize,
+    sizes: Sizes,
+    session: Option<Session>,
+    told: Told,
+}
+
+/// Connections to all stages.
+struct Session {
+    links: Vec<Link>,
+    events: Receiver<(usize, Event)>,
+    /// Of the last stage, not asked for yet.
+    rows: VecDeque<(u64, Vec<f32>)>,
+}
+
+enum Event {
+    Said(Message),
+    Lost(String),
+}
+
+impl Group {
+    /// Not connected yet.
+    pub(crate) fn new(file: &ModelFile, options: &LoadOptions) -> Result<Option<Group>, Error> {
+        let Some(stage) = options.stage.as_ref().filter(|stage| stage.is_front()) else {
+            return Ok(None);
+        };
+        stage.check()?;
+        let gguf = file.gguf()?;
+        let whole = super::part::Whole::read(&gguf, stage)?;
+        let me = identity(file, stage)?;
+        let width = Hparams::read(&gguf)?.hidden;
+        let (peers, layers, sizes) = (stage.peers.clone(), whole.layers, sizes(options));
+        let told = Told::default();
+        Ok(Some(Group { me, peers, layers, width, sizes, session: None, told }))
+    }
+
+    /// Elements of a row.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// How many steps can be under way at once.
+    pub(crate) fn depth(&self) -> usize {
+        self.peers.len() + 1
+    }
+
+    /// Has `told` called, on another thread, when a stage is lost.
+    pub(crate) fn tell(&self, told: impl Fn() + Send + 'static) {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(told));
+    }
+
+    fn lost(&self, peer: usize, reason: impl ToString) -> Error {
+        Error::StageLost {
+            stage: peer + 1,
+            of: self.me.of as usize,
+            address: self.peers[peer].clone(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Connects to all stages, once.
+    fn connect(&mut self) -> Result<(), (usize, GreetError)> {
+        self.session = None;
+        let nonce = greet::nonce().map_err(|e| (0, e.into()))?;
+        let id = u64::from_le_bytes(*nonce.first_chunk().expect("a nonce has 32 bytes"));
+        let (post, events) = channel();
+        let mut links = Vec::with_capacity(self.peers.len());
+        for (peer, address) in self.peers.iter().enumerate() {
+            let io = |e: std::io::Error| (peer, GreetError::Unreachable(e.to_string()));
+            let role = (Role::Front, peer as u32 + 1, id);
+            let stream = greet::connect(address, &self.me, role).map_err(|e| (peer, e))?;
+            let reader = stream.try_clone().map_err(io)?;
+            let (lost, told) = (post.clone(), self.told.clone());
+            let lost = move |why| end(&lost, &told, peer, why);
+            links.push(Link::new(stream, lost).map_err(io)?);
+            let rows = if peer + 1 == self.peers.len() { self.rows_bound() } else { 0 };
+            let (post, told, bounds) = (post.clone(), self.told.clone(), Bounds { step: 0, rows });
+            let read = move || read(reader, bounds, &post, &told, peer);
+            thread::Builder::new().name("stage-read".to_owned()).spawn(read).map_err(io)?;
+        }
+        self.session = Some(Session { links, events, rows: VecDeque::new() });
+        Ok(())
+    }
+
+    fn rows_bound(&self) -> usize {
+        rows_bound(self.sizes.step_tokens, self.width)
+    }
+
+    /// Connects to all stages, and waits for those that are not there yet. Soon after `stop` is set it fails.
+    ///
+    /// # Errors
+    /// When a stage refuses: it is another one, or has another model, version or key.
+    pub(crate) fn wait(&mut self, stop: &AtomicBool) -> Result<(), Error> {
+        let (mut wait, mut told) = (WAITS.0, None::<Instant>);
+        loop {
+            let (peer, error) = match self.connect() {
+                Ok(()) => return Ok(()),
+                Err(fault) => fault,
+            };
+            if stop.load(Relaxed) || matches!(error, GreetError::Refused(_)) {
+                return Err(self.lost(peer, error));
+            }
+            if told.is_none_or(|told| told.elapsed() > TELL) {
+                told = Some(Instant::now());
+                let (stage, of, address) = (peer + 1, self.me.of, &self.peers[peer]);
+                tracing::info!("waiting for stage {stage}/{of} at {address}: {error}");
+            }
+            thread::sleep(wait);
+            wait = (wait * 2).min(WAITS.1);
+        }
+    }
+
+    /// Connects to all stages anew and has them ready, with the sizes that they had; one attempt.
+    pub(crate) fn again(&mut self, pages: &[u32]) -> Result<(), Error> {
+        self.connect().map_err(|(peer, error)| self.lost(peer, error))?;
+        self.begin_loading()?;
+        self.ready(pages)
+    }
+
+    /// Lets go of all connections.
+    pub(crate) fn disconnect(&mut self) {
+        self.session = None;
+    }
+
+    fn say(&mut self, message: impl Fn(usize) -> Message) -> Result<(), Error> {
+        let Some(session) = &self.session else { return Err(self.lost(0, "not connected")) };
+        for (peer, link) in session.links.iter().enumerate() {
+            link.send(message(peer).frame());
+        }
+        Ok(())
+    }
+
+    /// The next event but signs of life.
+    fn next(&mut self, wait: Option<Duration>) -> Result<Option<(usize, Message)>, Error> {
+        let Some(session) = &self.session else { return Err(self.lost(0, "not connected")) };
+        let next = match wait {
+            None => session.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(wait) => session.events.recv_timeout(wait),
+        };
+        let (peer, event) = match next {
+            Ok(event) => event,
+            Err(RecvTimeoutError::Timeout) => return Ok(None),
+            // Every reader tells before it ends.
+            Err(RecvTimeoutError::Disconnected) => return Err(self.lost(0, "all are lost")),
+        };
+        let why = match event {
+            Event::Said(Message::Fault(why)) | Event::Lost(why) => why,
+            Event::Said(message) => return Ok(Some((peer, message))),
+        };
+        self.session = None;
+        Err(self.lost(peer, why))
+    }
+
+    /// Asks all stages how much would fit; the least.
+    fn fits(&mut self, sizes: Sizes) -> Result<(usize, usize), Error> {
+        self.say(|_| Message::Ask(sizes))?;
+        let (mut least, mut answers) = ((usize::MAX, usize::MAX), 0);
+        while answers < self.peers.len() {
+            match self.next(None)? {
+                Some((_, Message::Fits { context, tokens })) => {
+                    least = (least.0.min(context), least.1.min(tokens));
+                    answers += 1;
+                }
+                Some((peer, _)) => return Err(self.lost(peer, "it answers something else")),
+                None => {}
+            }
+        }
+        Ok(least)
+    }
+
+    /// Has all stages load their layers, as this host is about to.
+    pub(crate) fn load(&mut self, options: &LoadOptions) -> Result<(), Error> {
+        self.sizes = sizes(options);
+        self.begin_loading()
+    }
+
+    fn begin_loading(&mut self) -> Result<(), Error> {
+        let (sizes, peers, layers) = (self.sizes, self.peers.clone(), self.layers.clone());
+        self.say(|peer| {
+            let Range { start, end } = layers[peer];
+            let layers = (start as u32, end as u32);
+            Message::Load { sizes, layers, next: peers.get(peer + 1).cloned() }
+        })
+    }
+
+    /// Waits until all have loaded; `pages` are those that they must have.
+    pub(crate) fn ready(&mut self, pages: &[u32]) -> Result<(), Error> {
+        let mut ready = 0;
+        while ready < self.peers.len() {
+            match self.next(None)? {
+                Some((_, Message::Ready(theirs))) if theirs == pages => ready += 1,
+                Some((peer, Message::Ready(_))) => {
+                    return Err(self.lost(peer, "it counts other pages of the cache"));
+                }
+                Some((peer, _)) => return Err(self.lost(peer, "it answers something else")),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a step to all.
+    pub(crate) fn send(&mut self, order: &Order) -> Result<(), Error> {
+        self.check()?;
+        let Some(session) = &self.session else { return Err(self.lost(0, "not connected")) };
+        let frame = step_frame(order);
+        session.links.iter().for_each(|link| link.send(frame.clone()));
+        Ok(())
+    }
+
+    /// Whether all stages are there.
+    pub(crate) fn check(&mut self) -> Result<(), Error> {
+        while let Some((peer, message)) = self.next(Some(Duration::ZERO))? {
+            self.heard(peer, message)?;
+        }
+        Ok(())
+    }
+
+    fn heard(&mut self, peer: usize, message: Message) -> Result<(), Error> {
+        match (message, &mut self.session) {
+            (Message::Rows { number, rows }, Some(session)) => {
+                session.rows.push_back((number, rows));
+                Ok(())
+            }
+            _ => Err(self.lost(peer, "it says something that nobody asked for")),
+        }
+    }
+
+    /// The rows of a step, which all stages before have taken.
+    pub(crate) fn rows(&mut self, number: u64) -> Result<Vec<f32>, Error> {
+        loop {
+            let first = self.session.as_mut().and_then(|session| session.rows.pop_front());
+            match first {
+                Some((of, rows)) if of == number => return Ok(rows),
+                Some(_) => {
+                    return Err(self.lost(self.peers.len() - 1, "it sent rows of another step"));
+                }
+                None => {}
+            }
+            if let Some((peer, message)) = self.next(None)? {
+                self.heard(peer, message)?;
+            }
+        }
+    }
+}
+
+/// Bytes of the rows of the largest step.
+pub(super) fn rows_bound(tokens: usize, width: usize) -> usize {
+    8 + tokens * width * size_of::<f32>()
+}
+
+fn end(post: &Sender<(usize, Event)>, told: &Told, peer: usize, why: String) {
+    // Who has let go of the connections does not hear it.
+    if post.send((peer, Event::Lost(why))).is_ok() {
+        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.iter().for_each(|told| told());
+    }
+}
+
+fn read(
+    mut stream: TcpStream,
+    bounds: Bounds,
+    post: &Sender<(usize, Event)>,
+    told: &Told,
+    peer: usize,
+) {
+    let why = loop {
+        match Message::read(&mut stream, bounds) {
+            Ok(Message::Ping) => {}
+            Ok(message) => {
+                let fault = matches!(message, Message::Fault(_));
+                if post.send((peer, Event::Said(message))).is_err() {
+                    return;
+                }
+                if fault {
+                    let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                    told.iter().for_each(|told| told());
+                }
+            }
+            Err(why) => break why,
+        }
+    };
+    end(post, told, peer, why.to_string());
+}
+
+/// Who a host is.
+pub(super) fn identity(file: &ModelFile, stage: &StageOptions) -> Result<Identity, Error> {
+    Ok(Identity {
+        stage: stage.number as u32,
+        of: stage.of as u32,
+        model: crate::disk::digest(file)?,
+        key: stage.key.clone(),
+    })
+}
+
+/// The sizes that options ask for.
+fn sizes(options: &LoadOptions) -> Sizes {
+    Sizes {
+        kv: options.kv,
+        context: options.context,
+        kv_size: options.kv_size,
+        sequences: options.sequences.unwrap_or(1),
+        step_tokens: load::step_tokens(options),
+    }
+}
+
+/// `options` with a cache that fits on all hosts of a model, `own` being what fits on this one: whoever has the least
+/// room decides.
+pub(crate) fn agree(
+    group: &mut Group,
+    options: &LoadOptions,
+    own: (usize, usize),
+) -> Result<LoadOptions, Error> {
+    let (context, tokens) = group.fits(sizes(options))?;
+    let (context, tokens) = (context.min(own.0), tokens.min(own.1));
+    let kv_size = match options.kv_size {
+        // Each sequence has its own.
+        KvSize::Each => KvSize::Each,
+        KvSize::Tokens(_) | KvSize::Fit => KvSize::Tokens(tokens),
+    };
+    Ok(LoadOptions { context: Some(context), kv_size, ..options.clone() })
+}

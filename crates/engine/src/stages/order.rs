@@ -1,0 +1,154 @@
+//! A step as every stage takes it: tokens, and the pages of their sequences.
+//!
+//! The front keeps the books of pages for all stages, since pages of one number hold the same tokens everywhere. So
+//! the other stages know nothing of sequences, sharing or snapshots: an order names the pages.
+
+use super::wire::{Put, Take, WireError};
+use graph::{Executor, Inset, Outputs, PageCopy, PageId, PageTable, Save, SeqInput};
+
+/// A step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// They count from 0 on.
+    pub number: u64,
+    /// Pages that are copied first.
+    pub copies: Vec<PageCopy>,
+    pub sequences: Vec<Part>,
+}
+
+/// What a sequence has in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub tokens: Vec<u32>,
+    /// Tokens before these.
+    pub past: usize,
+    /// By class of the whole model.
+    pub tables: Vec<PageTable>,
+    pub saves: Vec<Save>,
+}
+
+/// Of a class that has no page for a snapshot.
+const NO_PAGE: u32 = u32::MAX;
+
+impl Order {
+    /// Rows that go from stage to stage.
+    pub(crate) fn tokens(&self) -> usize {
+        self.sequences.iter().map(|part| part.tokens.len()).sum()
+    }
+
+    pub(super) fn put(&self, put: &mut Put) {
+        put.u64(self.number).u32(self.copies.len() as u32);
+        for copy in &self.copies {
+            put.u32(copy.class as u32).u32(copy.from.0).u32(copy.to.0);
+        }
+        put.u32(self.sequences.len() as u32);
+        for part in &self.sequences {
+            put.list(part.tokens.iter().copied()).u32(part.past as u32);
+            put.u32(part.tables.len() as u32);
+            for table in &part.tables {
+                put.u32(table.first as u32).list(table.pages.iter().map(|page| page.0));
+            }
+            put.u32(part.saves.len() as u32);
+            for save in &part.saves {
+                let pages = save.pages.iter().map(|page| page.map_or(NO_PAGE, |page| page.0));
+                put.u32(save.len as u32).list(pages);
+            }
+        }
+    }
+
+    pub(super) fn take(take: &mut Take<'_>) -> Result<Order, WireError> {
+        let number = take.u64()?;
+        let mut copies = Vec::new();
+        for _ in 0..take.count(12)? {
+            let (class, from, to) = (take.u32()? as usize, take.u32()?, take.u32()?);
+            copies.push(PageCopy { class, from: PageId(from), to: PageId(to) });
+        }
+        let mut sequences = Vec::new();
+        for _ in 0..take.count(16)? {
+            let (tokens, past) = (take.list()?, take.u32()? as usize);
+            let (mut tables, mut saves) = (Vec::new(), Vec::new());
+            for _ in 0..take.count(8)? {
+                let first = take.u32()? as usize;
+                let pages = take.list()?.into_iter().map(PageId).collect();
+                tables.push(PageTable { first, pages });
+            }
+            for _ in 0..take.count(8)? {
+                let len = take.u32()? as usize;
+                let page = |page| Some(PageId(page)).filter(|page| page.0 != NO_PAGE);
+                saves.push(Save { len, pages: take.list()?.into_iter().map(page).collect() });
+            }
+            sequences.push(Part { tokens, past, tables, saves });
+        }
+        Ok(Order { number, copies, sequences })
+    }
+
+    /// Takes the step: with `rows` of the stage before in the places of tokens, if there is one. `classes` are those of
+    /// the whole model that this part has, and `outputs` what is wanted of each sequence.
+    ///
+    /// # Errors
+    /// When the order contradicts itself or names pages that are not there.
+    pub(crate) fn run(
+        &self,
+        executor: &mut Executor,
+        classes: &[usize],
+        (rows, width): (Option<&[f32]>, usize),
+        outputs: impl Fn(usize) -> Outputs,
+    ) -> Result<(), graph::Error> {
+        let bad = |what: &str| graph::Error::BadStep(what.to_owned());
+        if rows.is_some_and(|rows| rows.len() != self.tokens() * width) {
+            return Err(bad("rows of the stage before are not those of the step"));
+        }
+        let local = |copy: &PageCopy| {
+            let class = classes.iter().position(|of| *of == copy.class)?;
+            Some(PageCopy { class, ..*copy })
+        };
+        let copies: Vec<PageCopy> = self.copies.iter().filter_map(local).collect();
+        if !copies.is_empty() {
+            executor.copy_pages(&copies)?;
+        }
+        let mut own: Vec<(Vec<PageTable>, Vec<Save>, Option<Inset<'_>>)> = Vec::new();
+        let mut first = 0;
+        for part in &self.sequences {
+            let of = |class: &usize| part.tables.get(*class).cloned();
+            let tables = classes.iter().map(of).collect::<Option<Vec<_>>>();
+            let tables = tables.ok_or_else(|| bad("a sequence lacks pages of a class"))?;
+            let save = |save: &Save| {
+                let pages = classes.iter().map(|class| save.pages.get(*class).copied().flatten());
+                Save { len: save.len, pages: pages.collect() }
+            };
+            let len = part.tokens.len();
+            let inset = rows.filter(|_| len > 0).map(|rows| Inset {
+                at: part.past,
+                len,
+                rows: &rows[first * width..(first + len) * width],
+                spots: &[],
+                span: len,
+                together: false,
+                runs: &[],
+            });
+            first += len;
+            own.push((tables, part.saves.iter().map(save).collect(), inset));
+        }
+        let inputs = self.sequences.iter().zip(&own).enumerate();
+        let inputs = inputs.map(|(at, (part, (tables, saves, inset)))| SeqInput {
+            tokens: &part.tokens,
+            past: part.past,
+            tables,
+            outputs: outputs(at),
+            saves,
+            insets: inset.as_slice(),
+        });
+        let inputs: Vec<SeqInput<'_>> = inputs.collect();
+        executor.step(inputs.iter().copied())?;
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_test() -> Order {
+        let table = PageTable { first: 2, pages: vec![PageId(3), PageId(9)] };
+        let save = Save { len: 96, pages: vec![None, Some(PageId(4))] };
+        let part = Part { tokens: vec![1, 2, 3], past: 64, tables: vec![table], saves: vec![save] };
+        let copies = vec![PageCopy { class: 0, from: PageId(1), to: PageId(2) }];
+        Order { number: 12, copies, sequences: vec![part.clone(), Part { saves: vec![], ..part }] }
+    }
+}

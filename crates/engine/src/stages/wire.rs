@@ -1,0 +1,206 @@
+//! Bytes of frames: numbers in little endian, lists with their lengths before them.
+//!
+//! Whoever reads trusts no length: a list is no longer than what is left of its frame, and a frame no longer than
+//! who reads it says.
+
+use std::io::{ErrorKind, Read, Write};
+
+/// Bytes before a frame's contents: its kind and their length.
+pub(super) const HEAD: usize = 5;
+
+/// Why a frame cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WireError {
+    /// The other side has closed the connection.
+    #[error("it closed the connection")]
+    Closed,
+    /// Nothing came for too long.
+    #[error("it was silent for too long")]
+    Silent,
+    /// The connection broke.
+    #[error("{0}")]
+    Io(std::io::Error),
+    /// What came is no frame, or not one that may come now.
+    #[error("it sent what is no message of this protocol: {0}")]
+    Bad(&'static str),
+}
+
+impl From<std::io::Error> for WireError {
+    fn from(error: std::io::Error) -> WireError {
+        match error.kind() {
+            ErrorKind::UnexpectedEof
+            | ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe => WireError::Closed,
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => WireError::Silent,
+            _ => WireError::Io(error),
+        }
+    }
+}
+
+/// Reads a frame; `limit` is how long one of a kind may be, if it may come at all.
+pub(super) fn read_frame(
+    from: &mut impl Read,
+    limit: impl Fn(u8) -> Option<usize>,
+) -> Result<(u8, Vec<u8>), WireError> {
+    let mut head = [0; HEAD];
+    from.read_exact(&mut head)?;
+    let [kind, length @ ..] = head;
+    let length = u32::from_le_bytes(length) as usize;
+    let most = limit(kind).ok_or(WireError::Bad("a kind of message that has no place here"))?;
+    if length > most {
+        return Err(WireError::Bad("a message that is too long"));
+    }
+    let mut bytes = vec![0; length];
+    from.read_exact(&mut bytes)?;
+    Ok((kind, bytes))
+}
+
+/// Writes a frame that [`Put::frame`] has made.
+pub(super) fn write_frame(to: &mut impl Write, frame: &[u8]) -> Result<(), WireError> {
+    to.write_all(frame)?;
+    Ok(to.flush()?)
+}
+
+/// A frame that is being made.
+pub(super) struct Put(Vec<u8>);
+
+impl Put {
+    pub(super) fn new(kind: u8) -> Put {
+        Put(vec![kind, 0, 0, 0, 0])
+    }
+
+    pub(super) fn u8(&mut self, n: u8) -> &mut Put {
+        self.0.push(n);
+        self
+    }
+
+    pub(super) fn u32(&mut self, n: u32) -> &mut Put {
+        self.bytes(&n.to_le_bytes())
+    }
+
+    pub(super) fn u64(&mut self, n: u64) -> &mut Put {
+        self.bytes(&n.to_le_bytes())
+    }
+
+    /// Bytes whose number the reader knows.
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Put {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    pub(super) fn text(&mut self, text: &str) -> &mut Put {
+        self.u32(text.len() as u32).bytes(text.as_bytes())
+    }
+
+    pub(super) fn list(&mut self, numbers: impl ExactSizeIterator<Item = u32>) -> &mut Put {
+        self.u32(numbers.len() as u32);
+        numbers.for_each(|n| _ = self.u32(n));
+        self
+    }
+
+    pub(super) fn floats<'f>(&mut self, rows: impl Iterator<Item = &'f [f32]>) -> &mut Put {
+        for row in rows {
+            self.0.extend(row.iter().flat_map(|x| x.to_le_bytes()));
+        }
+        self
+    }
+
+    /// The whole frame.
+    pub(super) fn frame(mut self) -> Vec<u8> {
+        let length = (self.0.len() - HEAD) as u32;
+        self.0[1..HEAD].copy_from_slice(&length.to_le_bytes());
+        self.0
+    }
+}
+
+/// The contents of a frame that are being read.
+pub(super) struct Take<'a>(pub(super) &'a [u8]);
+
+const SHORT: WireError = WireError::Bad("a message that ends too early");
+
+impl<'a> Take<'a> {
+    pub(super) fn bytes(&mut self, count: usize) -> Result<&'a [u8], WireError> {
+        let (now, rest) = self.0.split_at_checked(count).ok_or(SHORT)?;
+        self.0 = rest;
+        Ok(now)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        Ok(*self.bytes(N)?.first_chunk().ok_or(SHORT)?)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, WireError> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, WireError> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, WireError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    pub(super) fn size(&mut self) -> Result<usize, WireError> {
+        usize::try_from(self.u64()?).map_err(|_| WireError::Bad("a number that is too large"))
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, WireError> {
+        let length = self.u32()? as usize;
+        let text = str::from_utf8(self.bytes(length)?);
+        Ok(text.map_err(|_| WireError::Bad("a text that is no UTF-8"))?.to_owned())
+    }
+
+    /// How many things follow, of `each` bytes at least.
+    pub(super) fn count(&mut self, each: usize) -> Result<usize, WireError> {
+        let count = self.u32()? as usize;
+        if count > self.0.len() / each { Err(SHORT) } else { Ok(count) }
+    }
+
+    pub(super) fn list(&mut self) -> Result<Vec<u32>, WireError> {
+        let count = self.count(4)?;
+        let (numbers, _) = self.bytes(4 * count)?.as_chunks();
+        Ok(numbers.iter().map(|n| u32::from_le_bytes(*n)).collect())
+    }
+
+    /// All that is left, as floats.
+    pub(super) fn floats(&mut self) -> Result<Vec<f32>, WireError> {
+        let (numbers, rest) = self.0.as_chunks();
+        if !rest.is_empty() {
+            return Err(WireError::Bad("a row with a part of a number"));
+        }
+        self.0 = &[];
+        Ok(numbers.iter().map(|n| f32::from_le_bytes(*n)).collect())
+    }
+
+    /// Nothing is left.
+    pub(super) fn end(self) -> Result<(), WireError> {
+        if self.0.is_empty() { Ok(()) } else { Err(WireError::Bad("a message that is too long")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_bounded_before_anything_is_allocated() {
+        let mut put = Put::new(7);
+        put.list([1, 2, 3].into_iter()).text("ab");
+        let frame = put.frame();
+        let read = |bytes: &[u8], most| read_frame(&mut &*bytes, |kind| (kind == 7).then_some(most));
+        let (kind, bytes) = read(&frame, 100).unwrap();
+        let mut take = Take(&bytes);
+        assert_eq!((kind, take.list().unwrap()), (7, vec![1, 2, 3]));
+        assert_eq!(take.text().unwrap(), "ab");
+        take.end().unwrap();
+        assert!(matches!(read(&frame, 10), Err(WireError::Bad(_))), "longer than it may be");
+        assert!(matches!(read(&frame[..9], 100), Err(WireError::Closed)));
+        assert!(matches!(read(&[8, 0, 0, 0, 0], 100), Err(WireError::Bad(_))), "another kind");
+        // A list that says it is longer than its frame.
+        assert!(matches!(Take(&[255, 255, 255, 255, 1]).list(), Err(WireError::Bad(_))));
+        assert!(matches!(Take(&[9, 0, 0, 0, b'x']).text(), Err(WireError::Bad(_))));
+        assert!(matches!(Take(&[0; 5]).floats(), Err(WireError::Bad(_))));
+    }
+}
