@@ -242,7 +242,9 @@ pub enum Error {
         of: usize,
     },
     /// The front was told of too many or too few other stages.
-    #[error("the last stage needs the addresses of all {need} before it, from the first on, and has {got}")]
+    #[error(
+        "the last stage needs the addresses of all {need} before it, from the first on, and has {got}"
+    )]
     StagePeers {
         /// Addresses that it has.
         got: usize,

@@ -127,12 +127,7 @@ impl Decoder {
 
     /// Appends a run of layers. What goes from a part to the next is the residual stream: the first begins with the
     /// embedding, the others with rows that the step brings; those before the last give the stream of all tokens.
-    fn build_part(
-        self,
-        b: &mut Builder<'_>,
-        h: &Hparams,
-        part: Range<usize>,
-    ) -> Result<(), Error> {
+    fn build_part(self, b: &mut Builder<'_>, h: &Hparams, part: Range<usize>) -> Result<(), Error> {
         self.check_cut(h, &part)?;
         let (first, last) = (part.start == 0, part.end == self.layers.len());
         let embedding = first.then(|| b.vocab(EMBEDDING, h.vocab, h.hidden)).transpose()?;

@@ -42,9 +42,8 @@ fn cut(bytes: &[usize], runs: usize) -> Vec<Range<usize>> {
     best[0][0] = (0, 0);
     for run in 1..=runs {
         for end in run..=len {
-            let last = |begin: usize| {
-                (best[run - 1][begin].0.max(before[end] - before[begin]), begin)
-            };
+            let last =
+                |begin: usize| (best[run - 1][begin].0.max(before[end] - before[begin]), begin);
             best[run][end] = (run - 1..end).map(last).min().unwrap_or((usize::MAX, 0));
         }
     }

@@ -11,8 +11,8 @@ use axum::response::{IntoResponse, Response};
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{
-    CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts,
-    Registry, TextEncoder,
+    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec,
+    Opts, Registry, TextEncoder,
 };
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -161,6 +161,20 @@ impl Metrics {
 }
 
 /// The text that Prometheus reads, of several models' figures.
+/// A family of one figure.
+pub(crate) fn gauge(name: &str, help: &str, value: f64) -> MetricFamily {
+    let gauge = Gauge::new(format!("arclight:{name}"), help).expect(VALID);
+    gauge.set(value);
+    gauge.collect().remove(0)
+}
+
+/// The same of one that only grows.
+pub(crate) fn count(name: &str, help: &str, value: f64) -> MetricFamily {
+    let counter = Counter::new(format!("arclight:{name}"), help).expect(VALID);
+    counter.inc_by(value);
+    counter.collect().remove(0)
+}
+
 pub(crate) fn respond(families: Vec<MetricFamily>) -> Response {
     let mut by_name: BTreeMap<String, MetricFamily> = BTreeMap::new();
     for mut family in families {

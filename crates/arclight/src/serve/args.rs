@@ -3,6 +3,7 @@
 use super::cores::Cores;
 use super::files::FileArgs;
 use super::front::Place;
+use super::hosts::HostArgs;
 use super::settings::Said;
 use super::tools::ToolArgs;
 use crate::args::{MachineArgs, ModelArg, bytes, count};
@@ -120,6 +121,8 @@ pub(crate) struct ServeArgs {
     speculate: SpeculateArgs,
     #[command(flatten)]
     pub(super) several: SeveralArgs,
+    #[command(flatten)]
+    pub(super) hosts: HostArgs,
     #[command(flatten)]
     gateway: GatewayArgs,
     #[command(flatten)]
@@ -310,6 +313,8 @@ Examples:
   arclight serve model.gguf --host 0.0.0.0 --api-key-file keys --parallel 16
   arclight serve --config /etc/arclight.toml
   arclight serve --models-dir /models              what requests name is loaded
+  arclight serve big.gguf --stage 1/2 --stage-listen 0.0.0.0:7001      one host of two
+  arclight serve big.gguf --stage 2/2 --stages host1:7001              the other, which takes requests
   curl localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'";
 
 impl ServeArgs {
@@ -364,6 +369,7 @@ impl ServeArgs {
             kv_size: self.kv_tokens.map_or(KvSize::Fit, KvSize::Tokens),
             // For /metrics: two looks at the clock for each wait.
             stats: true,
+            stage: self.hosts.stage()?,
             ..self.machine.untuned()
         })
     }
@@ -389,7 +395,9 @@ impl ServeArgs {
 
     /// What decides on the cores.
     pub(super) fn cores(&self) -> Cores {
-        Cores { tuned: self.machine.tuned.clone(), replicas: self.replicas }
+        // A profile is for a model that is whole.
+        let tuned = (!self.hosts.has_stage()).then(|| self.machine.tuned.clone());
+        Cores { tuned, replicas: self.replicas }
     }
 
     pub(crate) fn serving(&self, model: &ModelFile) -> Result<ReplicaOptions, Error> {

@@ -8,8 +8,8 @@ use topology::Machine;
 
 /// What decides on them.
 pub(super) struct Cores {
-    /// Which profile.
-    pub(super) tuned: ProfileArgs,
+    /// Which profile; `None`: none fits.
+    pub(super) tuned: Option<ProfileArgs>,
     pub(super) replicas: usize,
 }
 
@@ -21,7 +21,11 @@ impl Cores {
         file: &ModelFile,
         options: &mut LoadOptions,
     ) -> Result<Option<Untuned>, Error> {
-        let found = stored::apply(file, &self.tuned, self.replicas, options)?;
+        let Some(tuned) = &self.tuned else {
+            self.settle(file, options)?;
+            return Ok(None);
+        };
+        let found = stored::apply(file, tuned, self.replicas, options)?;
         self.settle(file, options)?;
         match found {
             // The search in idle time is for a model that has the machine for itself.

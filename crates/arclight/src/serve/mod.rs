@@ -1,12 +1,13 @@
 //! `arclight serve`: a model behind OpenAI's API.
 //!
 //! Here is what is about the command: its arguments (`args`), where else they may come from
-//! (`settings`), several models (`several`), sockets and signals (`front`), the lines that tell how far it is. The server itself is `arclight-server`.
+//! (`settings`), several models (`several`), a model over several hosts (`hosts`), sockets and signals (`front`), the lines that tell how far it is. The server itself is `arclight-server`.
 
 mod args;
 mod cores;
 mod files;
 mod front;
+mod hosts;
 mod keeper;
 mod reload;
 pub(crate) mod settings;
@@ -40,8 +41,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
         );
     }
     let _traces = Traces::begin(args.otlp_endpoint.as_deref())?;
+    args.hosts.check(args)?;
     if args.has_several() {
         return several::run(args);
+    }
+    if args.hosts.takes_no_requests() {
+        return hosts::run(args);
     }
     let file = Arc::new(load::open(&args.model)?);
     // What is wrong with the file is told before anything listens.

@@ -84,7 +84,7 @@ fn color(args: &[OsString]) -> ColorChoice {
 }
 
 /// Options of `serve` that are about the server, and not about one model.
-pub(crate) const OF_SERVER: [&str; 34] = [
+pub(crate) const OF_SERVER: [&str; 38] = [
     "admin-listen",
     "api-key",
     "api-key-file",
@@ -114,6 +114,10 @@ pub(crate) const OF_SERVER: [&str; 34] = [
     "port",
     "quiet",
     "read-timeout",
+    "stage",
+    "stage-key-file",
+    "stage-listen",
+    "stages",
     "tls-cert",
     "tls-key",
     "verbose",

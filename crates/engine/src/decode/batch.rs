@@ -415,11 +415,7 @@ impl Batch {
     }
 
     /// Takes the results of the step that was sent first. How long it took beyond the one before it.
-    fn land(
-        &mut self,
-        engine: &mut Engine,
-        helpers: &mut Helpers<'_>,
-    ) -> Result<Duration, Error> {
+    fn land(&mut self, engine: &mut Engine, helpers: &mut Helpers<'_>) -> Result<Duration, Error> {
         let Some(flight) = self.flights.pop_front() else { return Ok(Duration::ZERO) };
         let Flight { shares, rows, step, begin, answering } = flight;
         let logits = engine.finish(step)?;

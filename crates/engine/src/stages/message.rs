@@ -58,7 +58,10 @@ pub(super) struct Sizes {
 pub(super) enum Message {
     Hello(Hello),
     /// The answer to it: a nonce, and what only who has the key can say.
-    Welcome { nonce: [u8; 32], proof: [u8; 32] },
+    Welcome {
+        nonce: [u8; 32],
+        proof: [u8; 32],
+    },
     /// The same of who connects.
     Proof([u8; 32]),
     Accepted,
@@ -67,14 +70,24 @@ pub(super) enum Message {
     /// How much of this would fit?
     Ask(Sizes),
     /// So many tokens of a sequence, and of all.
-    Fits { context: usize, tokens: usize },
+    Fits {
+        context: usize,
+        tokens: usize,
+    },
     /// Load the layers, and send rows there; nowhere: to the front.
-    Load { sizes: Sizes, layers: (u32, u32), next: Option<String> },
+    Load {
+        sizes: Sizes,
+        layers: (u32, u32),
+        next: Option<String>,
+    },
     /// The pages of each class that there are.
     Ready(Vec<u32>),
     Step(Order),
     /// Rows of the residual stream of a step.
-    Rows { number: u64, rows: Vec<f32> },
+    Rows {
+        number: u64,
+        rows: Vec<f32>,
+    },
     /// The stage cannot go on.
     Fault(String),
     /// A sign of life.
@@ -109,8 +122,7 @@ mod kind {
     pub(super) const PING: u8 = 13;
 }
 
-const KV_TYPES: [KvType; 5] =
-    [KvType::F16, KvType::Bf16, KvType::F32, KvType::Q8_0, KvType::Q4_0];
+const KV_TYPES: [KvType; 5] = [KvType::F16, KvType::Bf16, KvType::F32, KvType::Q8_0, KvType::Q4_0];
 
 impl Sizes {
     fn put(&self, put: &mut Put) {
@@ -363,7 +375,8 @@ mod tests {
 
     #[test]
     fn steps_and_rows_are_refused_before_they_are_expected() {
-        for message in [Message::Step(Order::of_test()), Message::Rows { number: 1, rows: vec![] }] {
+        for message in [Message::Step(Order::of_test()), Message::Rows { number: 1, rows: vec![] }]
+        {
             let read = Message::read(&mut &*message.frame(), Bounds::GREETING);
             assert!(matches!(read, Err(WireError::Bad(_))), "{read:?}");
         }

@@ -104,8 +104,7 @@ impl Whole {
     pub(crate) fn cache(mut self, part: &Graph, room: Room, options: &LoadOptions) -> Cache {
         self.graph.set_context(room.context);
         let pages = room.pages(&self.graph, options);
-        let classes: Vec<(Keep, usize)> =
-            self.graph.classes().iter().copied().zip(pages).collect();
+        let classes: Vec<(Keep, usize)> = self.graph.classes().iter().copied().zip(pages).collect();
         let of = |keep: &Keep| classes.iter().position(|(whole, _)| whole == keep);
         let map = part.classes().iter().map(|keep| of(keep).expect("a part of the whole"));
         let map = map.collect();

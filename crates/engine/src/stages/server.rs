@@ -11,7 +11,7 @@ use super::link::Link;
 use super::message::{Bounds, Message, Role, Sizes, rows_frame};
 use super::order::Order;
 use super::part::{Cache, StageOptions, Whole};
-use super::status::{State, StageStatus};
+use super::status::{StageStatus, State};
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::load::{self, Control, Loaded};
@@ -22,10 +22,10 @@ use models::Hparams;
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use topology::Machine;
 
@@ -78,6 +78,7 @@ struct Shared {
     width: usize,
     current: Mutex<Option<Current>>,
     greeting: AtomicUsize,
+    closed: AtomicBool,
     sessions: Mutex<u64>,
     status: Arc<StageStatus>,
 }
@@ -98,6 +99,7 @@ pub struct StageServer {
     shared: Arc<Shared>,
     post: Sender<Command>,
     inbox: Receiver<Command>,
+    accepting: Option<JoinHandle<()>>,
 }
 
 /// Ends a stage from another thread.
@@ -146,15 +148,16 @@ impl StageServer {
             width,
             current: Mutex::default(),
             greeting: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
             sessions: Mutex::new(0),
             status,
         });
         let (heard, posts) = (shared.clone(), post.clone());
         let accept = move || accept(&listener, &heard, &posts);
         let accepting = thread::Builder::new().name("stage-accept".to_owned()).spawn(accept);
-        accepting.map_err(fault)?;
-        let (file, options) = (file.clone(), options.clone());
-        Ok(StageServer { file, options, machine, layers, address: bound, shared, post, inbox })
+        let accepting = Some(accepting.map_err(fault)?);
+        let (file, options, address) = (file.clone(), options.clone(), bound);
+        Ok(StageServer { file, options, machine, layers, address, shared, post, inbox, accepting })
     }
 
     /// Where it listens.
@@ -183,7 +186,7 @@ impl StageServer {
         let mut part: Option<Part> = None;
         while let Ok(command) = self.inbox.recv() {
             match (command, &mut session) {
-                (Command::Stop, _) => return,
+                (Command::Stop, _) => break,
                 (Command::Begin(new), _) => {
                     tracing::info!("the front at {} has connected", new.front);
                     self.shared.status.set(State::Connected);
@@ -368,9 +371,23 @@ impl Part {
     }
 }
 
+impl Drop for StageServer {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Relaxed);
+        // Wakes the thread that listens, which then lets go of the address.
+        let woken = TcpStream::connect_timeout(&self.address, Duration::from_millis(100));
+        if let (Ok(_), Some(accepting)) = (woken, self.accepting.take()) {
+            let _ = accepting.join();
+        }
+    }
+}
+
 /// Takes connections as long as the stage is there.
 fn accept(listener: &TcpListener, shared: &Arc<Shared>, post: &Sender<Command>) {
     for stream in listener.incoming() {
+        if shared.closed.load(Relaxed) {
+            return;
+        }
         let Ok(stream) = stream else {
             // Too many files, perhaps.
             thread::sleep(Duration::from_millis(100));
@@ -438,9 +455,9 @@ fn hear(mut stream: TcpStream, shared: &Shared, post: &Sender<Command>) -> Resul
         return Ok(());
     }
     let lost = post.clone();
-    let link = stream.try_clone().and_then(|writer| {
-        Link::new(writer, move |why| _ = lost.send(Command::End(id, why)))
-    });
+    let link = stream
+        .try_clone()
+        .and_then(|writer| Link::new(writer, move |why| _ = lost.send(Command::End(id, why))));
     match link {
         Ok(link) => {
             let (orders, rows) = (VecDeque::new(), VecDeque::new());

@@ -189,7 +189,8 @@ mod tests {
         let mut put = Put::new(7);
         put.list([1, 2, 3].into_iter()).text("ab");
         let frame = put.frame();
-        let read = |bytes: &[u8], most| read_frame(&mut &*bytes, |kind| (kind == 7).then_some(most));
+        let read =
+            |bytes: &[u8], most| read_frame(&mut &*bytes, |kind| (kind == 7).then_some(most));
         let (kind, bytes) = read(&frame, 100).unwrap();
         let mut take = Take(&bytes);
         assert_eq!((kind, take.list().unwrap()), (7, vec![1, 2, 3]));
