@@ -258,15 +258,8 @@ pub fn build_part(
     layers: Range<usize>,
 ) -> Result<Model, Error> {
     let arch = architecture(gguf.metadata())?;
-    let wanted = Wanted { metadata: gguf.metadata(), predicts: false, part: Some(layers.clone()) };
-    let model = program(arch, Hparams::read(gguf)?, wanted, shares.into(), gguf)?;
-    let foreign = |node: &graph::Node| node.layer.is_some_and(|layer| !layers.contains(&layer));
-    if model.graph.ops().iter().any(foreign) {
-        // The page makes its graph by itself.
-        let why = "its layers share more than one stream".to_owned();
-        return Err(Error::NotCut { arch: arch.name.to_owned(), why });
-    }
-    Ok(model)
+    let wanted = Wanted { metadata: gguf.metadata(), predicts: false, part: Some(layers) };
+    program(arch, Hparams::read(gguf)?, wanted, shares.into(), gguf)
 }
 
 /// The same with operators that [predict further tokens](Graph::predicting_ops), for the memory nodes of `shares`.
@@ -334,8 +327,17 @@ fn program(
     if predicts && hparams.predicting == 0 {
         return Err(Error::NothingPredicts { name: hparams.name });
     }
-    (arch.build)(&mut builder, &Facts { hparams: &hparams, metadata, predicts, part })?;
+    let facts = Facts { hparams: &hparams, metadata, predicts, part };
+    (arch.build)(&mut builder, &facts)?;
     let graph = builder.finish();
+    if let Some(part) = &facts.part {
+        let foreign = |node: &graph::Node| node.layer.is_some_and(|layer| !part.contains(&layer));
+        if graph.ops().iter().any(foreign) {
+            // The page makes its graph by itself.
+            let why = "its layers share more than one stream".to_owned();
+            return Err(Error::NotCut { arch: arch.name.to_owned(), why });
+        }
+    }
     if predicts && graph.predicting_ops().is_none() {
         return Err(Error::PredictingUnsupported { arch: arch.name });
     }

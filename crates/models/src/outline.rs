@@ -3,6 +3,7 @@
 use crate::{Error, Hparams, Model, Wanted, architecture, program};
 use gguf::{Metadata, TensorType};
 use graph::{Catalog, Shares};
+use std::ops::Range;
 
 /// A model's metadata, and what its file would say besides. Its graph is built as that of a file, and
 /// tells which tensors the file has to have ([`graph::Graph::tensors`]).
@@ -31,9 +32,25 @@ impl Outline<'_> {
     /// When the architecture or one of its features is not supported, or metadata is missing or
     /// implausible.
     pub fn build(&self, shares: impl Into<Shares>) -> Result<Model, Error> {
+        self.of(shares.into(), None)
+    }
+
+    /// The same of a run of layers, as [`build_part`](crate::build_part) builds them.
+    ///
+    /// # Errors
+    /// As [`Outline::build`], and when more than the residual stream goes from these layers to others.
+    pub fn build_part(
+        &self,
+        shares: impl Into<Shares>,
+        layers: Range<usize>,
+    ) -> Result<Model, Error> {
+        self.of(shares.into(), Some(layers))
+    }
+
+    fn of(&self, shares: Shares, part: Option<Range<usize>>) -> Result<Model, Error> {
         let hparams = Hparams::of(self.metadata, self.vocab)?;
-        let wanted = Wanted { metadata: self.metadata, predicts: self.predicts, part: None };
-        program(architecture(self.metadata)?, hparams, wanted, shares.into(), self)
+        let wanted = Wanted { metadata: self.metadata, predicts: self.predicts, part };
+        program(architecture(self.metadata)?, hparams, wanted, shares, self)
     }
 }
 

@@ -17,6 +17,8 @@
 //! [`known`] holds published machines, models and engines. Formulas, the origin of every number
 //! and the comparison with the figures of ArcLight and Arm are in `docs/cost-model.md`.
 //!
+//! [`hosts`] is how steps follow each other where several hosts have a model's layers.
+//!
 //! [`tuner`] is the search on the machine itself: with measured times in place of the model's; and
 //! [`schedule`] that for how its matrices are multiplied.
 //!
@@ -37,6 +39,7 @@
 
 mod engine;
 mod error;
+pub mod hosts;
 pub mod known;
 mod machine;
 mod machines;

@@ -8,6 +8,7 @@
 
 mod at_hand;
 mod engines;
+mod hosts;
 mod list;
 pub(crate) mod machine;
 pub(crate) mod model;
@@ -22,6 +23,7 @@ use crate::output::{Output, OutputArgs};
 use crate::term::note;
 use clap::{Args, ValueHint};
 use engines::EngineArg;
+use hosts::HostsArgs;
 use machine::Target;
 use model::ModelChoice;
 use outcome::{Outcome, Question};
@@ -80,6 +82,8 @@ pub(crate) struct PlanArgs {
     #[arg(long, conflicts_with_all = NOT_WITH_SCALING)]
     scaling: bool,
     #[command(flatten)]
+    hosts: HostsArgs,
+    #[command(flatten)]
     output: OutputArgs,
     /// List the machines that come with the program; with --machine, where its numbers come from
     #[arg(long, conflicts_with_all = ["topology", "synthetic", "plot"])]
@@ -108,7 +112,8 @@ Examples:
   arclight plan --machines                          the machines it knows
   arclight plan --machine kunpeng-920 -m qwen3-4b:q4_0 --plot kunpeng.svg
   arclight plan --topology m.xml --bandwidth gbs.txt -m model.gguf --like epyc-9654
-  arclight plan --machine epyc-9654 -m llama3-8b:q8_0 --engine unplaced,tp-b --threads 96,192";
+  arclight plan --machine epyc-9654 -m llama3-8b:q8_0 --engine unplaced,tp-b --threads 96,192
+  arclight plan --machine epyc-9654 -m qwen3-32b:q4_0 --hosts 4 --link 25gbit --batch 16";
 
 /// Runs the command.
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
@@ -128,6 +133,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
         batch: args.batch,
         threads: args.threads.as_ref().map(|list| list.0.as_slice()),
     };
+    if let Some(layout) = args.hosts.layout()? {
+        return hosts::run(args, &mut out, (&target, &model), layout);
+    }
     let outcome = Outcome::of(&target, &model, &args.engine, &question)?;
     if let Some(path) = &args.plot {
         let svg = plot::svg(&target, &model, &outcome)?;

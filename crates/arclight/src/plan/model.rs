@@ -5,7 +5,9 @@ use crate::model_file;
 use crate::model_info::ModelInfo;
 use crate::synth;
 use arclight_engine::{KvTypes, ModelFile};
+use models::Model;
 use models::published::Published;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
 use tune::ModelGraphs;
@@ -43,6 +45,43 @@ impl ModelChoice {
             ModelChoice::Shape(published) => synth::in_memory(published, synth::DEFAULT_SEED),
             ModelChoice::File(path) => model_file::open(path),
         }
+    }
+
+    /// The graph of a run of layers for one node, or of all.
+    pub(super) fn graph(&self, layers: Option<Range<usize>>) -> Result<Model, Error> {
+        match (self, layers) {
+            (ModelChoice::Shape(published), None) => Ok(published.build(1)),
+            (ModelChoice::Shape(published), Some(layers)) => {
+                let fault = |source| Error::Model { path: published.shape.title.into(), source };
+                published.build_part(1, layers).map_err(fault)
+            }
+            (ModelChoice::File(path), layers) => {
+                let file = model_file::open(path)?;
+                let gguf = file.gguf()?;
+                let built = match layers {
+                    None => models::build(&gguf, 1),
+                    Some(layers) => models::build_part(&gguf, 1, layers),
+                };
+                built.map_err(|source| Error::Model { path: path.clone(), source })
+            }
+        }
+    }
+
+    /// The model of a run of layers, for the model of time; they were built once already.
+    pub(super) fn part(&self, layers: Range<usize>, kv: KvTypes) -> Result<ModelGraphs<'_>, Error> {
+        const BUILT: &str = "what builds for one node builds for all";
+        Ok(match self {
+            ModelChoice::Shape(published) => ModelGraphs::new(kv, move |shares| {
+                published.build_part(shares, layers.clone()).expect(BUILT).graph
+            }),
+            ModelChoice::File(path) => {
+                let file = model_file::open(path)?;
+                ModelGraphs::new(kv, move |shares| {
+                    let gguf = file.gguf().expect("it was read before");
+                    models::build_part(&gguf, shares, layers.clone()).expect(BUILT).graph
+                })
+            }
+        })
     }
 
     /// The model, with a cache of this type.

@@ -5,8 +5,8 @@ use super::front::{self, Front};
 use super::reload::Settings;
 use super::runtime;
 use crate::error::Error;
+use crate::load;
 use crate::term::note;
-use crate::{load, term};
 use arclight_engine::{StageKey, StageOptions, StageServer};
 use arclight_server::{Keys, StageSite};
 use clap::{Args, ValueHint};
@@ -80,8 +80,8 @@ impl HostArgs {
                     .to_owned(),
             ),
             (true, None, got) if got != of - 1 => usage(format!(
-                "give --stages the {} of the stages before, from the first on; there are {got}",
-                term::plural(of - 1, "address")
+                "give --stages the address of each stage before, from the first on: {}; there are {got}",
+                of - 1
             )),
             (false, None, _) => usage(
                 "give --stage-listen the address to listen on, as in 0.0.0.0:7001".to_owned(),

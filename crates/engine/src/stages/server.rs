@@ -188,12 +188,16 @@ impl StageServer {
             match (command, &mut session) {
                 (Command::Stop, _) => break,
                 (Command::Begin(new), _) => {
-                    tracing::info!("the front at {} has connected", new.front);
+                    tracing::debug!("the front at {} has connected", new.front);
                     self.shared.status.set(State::Connected);
                     session = Some(new);
                 }
                 (Command::End(id, why), Some(now)) if now.id == id => {
-                    tracing::warn!("the front at {} is gone: {why}", now.front);
+                    match now.ready {
+                        true => tracing::warn!("the front at {} is gone: {why}", now.front),
+                        // It asked how much would fit, or did not find all stages.
+                        false => tracing::debug!("the front at {} is gone: {why}", now.front),
+                    }
                     self.shared.status.set(State::Waiting);
                     session = None;
                 }
@@ -257,6 +261,7 @@ impl StageServer {
                 let pages = part.as_ref().map(|part| part.cache.pages()).unwrap_or_default();
                 session.link.send(Message::Ready(pages).frame());
                 session.ready = true;
+                tracing::info!("taking steps for the front at {}", session.front);
                 self.shared.status.set(State::Serving);
             }
             Message::Step(order) if session.ready => session.orders.push_back(order),

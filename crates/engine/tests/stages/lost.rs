@@ -51,7 +51,7 @@ fn many_requests_at_once_have_the_answers_of_one_machine() {
     // Pages for a few of them only, so that some give up theirs while they are under way.
     let options = LoadOptions {
         sequences: Some(6),
-        kv_size: KvSize::Tokens(512),
+        kv_size: KvSize::Tokens(320),
         context: Some(256),
         ..options()
     };

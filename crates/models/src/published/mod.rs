@@ -14,6 +14,7 @@ use crate::{Error, Model, Outline};
 use gguf::{Gguf, TensorType, Writer};
 use graph::{Shares, TensorSpec};
 use std::fmt;
+use std::ops::Range;
 
 /// A published model in a mix of types.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +37,28 @@ impl Published {
         self.try_build(shares, false).expect("published shapes are of their families")
     }
 
+    /// The same of a run of layers, as [`build_part`](crate::build_part) builds them.
+    ///
+    /// # Errors
+    /// When more than the residual stream goes from these layers to others.
+    pub fn build_part(
+        &self,
+        shares: impl Into<Shares>,
+        layers: Range<usize>,
+    ) -> Result<Model, Error> {
+        self.outlined(false, |outline| outline.build_part(shares, layers))
+    }
+
     /// Its graph, and with `predicts` what predicts further tokens.
     fn try_build(&self, shares: impl Into<Shares>, predicts: bool) -> Result<Model, Error> {
+        self.outlined(predicts, |outline| outline.build(shares))
+    }
+
+    fn outlined(
+        &self,
+        predicts: bool,
+        build: impl FnOnce(&Outline<'_>) -> Result<Model, Error>,
+    ) -> Result<Model, Error> {
         let (mut w, mut bytes) = (Writer::new(), Vec::new());
         self.write_metadata(self.shape.title, &mut w);
         w.write_to(&mut bytes).expect("a vector takes everything");
@@ -55,7 +76,7 @@ impl Published {
             values: &self.shape.values(),
             predicts,
         };
-        outline.build(shares)
+        build(&outline)
     }
 
     /// The tensors of its file.

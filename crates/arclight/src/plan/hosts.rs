@@ -1,0 +1,278 @@
+//! `arclight plan --hosts`: a model over several such machines, with links between them.
+
+use super::PlanArgs;
+use super::machine::Target;
+use super::model::NamedModel;
+use crate::error::Error;
+use crate::output::{Output, figure, words};
+use crate::report::wrap;
+use crate::term;
+use arclight_engine::KvType;
+use clap::Args;
+use graph::{Graph, Keep};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::ops::Range;
+use std::time::Duration;
+use tune::hosts::{self, Flow, HostLimit, HostLink};
+use tune::{Engine, Job, best};
+
+/// Tokens in a step, as the engine takes a prompt.
+const STEP: usize = 512;
+
+/// Several machines with one model.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "One model over several hosts")]
+pub(super) struct HostsArgs {
+    /// As many such machines have a run of the layers each (arclight serve --stage)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=256),
+          conflicts_with_all = ["scaling", "machines", "plot", "threads"])]
+    hosts: Option<u16>,
+    /// What the network between them carries, in bits per second: 25gbit, 100mbit
+    #[arg(long, value_name = "RATE", value_parser = rate, default_value = "25gbit",
+          requires = "hosts")]
+    link: f64,
+    /// Time from one host to the next: 20us, 1ms
+    #[arg(long, value_name = "TIME", value_parser = latency, default_value = "20us",
+          requires = "hosts")]
+    link_latency: Duration,
+}
+
+/// Bytes per second.
+fn rate(text: &str) -> Result<f64, String> {
+    let units = [("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)];
+    let lower = text.to_ascii_lowercase();
+    let parsed = units
+        .into_iter()
+        .find_map(|(unit, bits)| Some(lower.strip_suffix(unit)?.parse::<f64>().ok()? * bits / 8.0));
+    let parsed = parsed.filter(|rate| rate.is_finite() && *rate > 0.0);
+    parsed.ok_or_else(|| "it must be a number with kbit, mbit or gbit behind it".to_owned())
+}
+
+fn latency(text: &str) -> Result<Duration, String> {
+    let units = [("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3)];
+    let seconds = units
+        .into_iter()
+        .find_map(|(unit, seconds)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * seconds));
+    let parsed = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    parsed.ok_or_else(|| "it must be a number with us or ms behind it, as in 20us".to_owned())
+}
+
+/// How many hosts, and what is between them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    hosts: usize,
+    link: HostLink,
+}
+
+impl HostsArgs {
+    pub(super) fn layout(&self) -> Result<Option<Layout>, Error> {
+        let latency = self.link_latency.as_secs_f64();
+        let link = HostLink { bandwidth: self.link, latency };
+        Ok(self.hosts.map(|hosts| Layout { hosts: hosts.into(), link }))
+    }
+}
+
+/// What a host has, and how long its part of the work takes.
+struct Host {
+    layers: Range<usize>,
+    weights: usize,
+    cache: usize,
+    threads: usize,
+    /// Seconds of a step of one sequence, of a step of one group, and of a prompt.
+    one: f64,
+    group: f64,
+    prompt: f64,
+}
+
+/// Predicts and prints.
+pub(super) fn run(
+    args: &PlanArgs,
+    out: &mut Output,
+    (target, model): (&Target, &NamedModel),
+    layout: Layout,
+) -> Result<(), Error> {
+    let kv: KvType = args.kv_type.into();
+    let whole = args.model.graph(None)?;
+    let cut = models::stages(&whole, layout.hosts)
+        .map_err(|source| Error::Model { path: model.name.clone().into(), source })?;
+    let row = (whole.hparams.hidden * size_of::<f32>()) as f64;
+    let group = hosts::group(args.batch, layout.hosts);
+    let part = hosts::part(STEP, layout.hosts).min(args.prompt);
+    let engine = Engine::tensor_parallel();
+    let mut all = Vec::with_capacity(cut.len());
+    for layers in cut {
+        let graph = args.model.graph(Some(layers.clone()))?.graph;
+        let graphs = args.model.part(layers.clone(), kv)?;
+        let fastest = |job| best(&target.model, &engine, &graphs, job).map_err(Error::usage);
+        let decode = Job::decode(args.context);
+        let one = fastest(decode)?;
+        let grouped = fastest(Job { sequences: group, ..decode })?;
+        let (tokens, context) = (args.prompt, args.context);
+        let prompt = fastest(Job { tokens, context, chunk: part, sequences: 1 })?;
+        let tokens = args.context + args.prompt;
+        all.push(Host {
+            layers,
+            weights: graph.matrices().iter().map(|matrix| matrix.node_bytes(0)).sum(),
+            cache: cache(&graph, kv, tokens) * args.batch,
+            threads: prompt.threads.iter().sum(),
+            one: one.prediction.seconds,
+            group: grouped.prediction.seconds,
+            prompt: prompt.prediction.seconds,
+        });
+    }
+    let times = |of: fn(&Host) -> f64| all.iter().map(of).collect::<Vec<f64>>();
+    let flows = Flows {
+        one: hosts::decoding(&times(|host| host.one), 1, row, layout.link),
+        many: hosts::decoding(&times(|host| host.group), args.batch, row, layout.link),
+        prompt: hosts::prompt(&times(|host| host.prompt), (args.prompt, part), row, layout.link),
+    };
+    if out.data(&json(args, (target, model), layout, (&all, &flows)), &["/hosts"])? {
+        return Ok(());
+    }
+    print(args, out, (target, model), layout, (&all, &flows))
+}
+
+/// Bytes of what is kept of a sequence of so many tokens.
+fn cache(graph: &Graph, kv: KvType, tokens: usize) -> usize {
+    let class = |(class, keep): (usize, &Keep)| match keep.is_paged() {
+        true => {
+            let held = keep.window().map_or(tokens, |window| window.min(tokens));
+            held * graph.kv_bytes_per_token(0, kv, class)
+        }
+        false => graph.page_bytes(0, kv, class),
+    };
+    graph.classes().iter().enumerate().map(class).sum()
+}
+
+struct Flows {
+    one: Flow,
+    many: Flow,
+    prompt: Flow,
+}
+
+fn limit(flow: &Flow) -> String {
+    match flow.limit {
+        HostLimit::Host(host) => format!("host {}", host + 1),
+        HostLimit::Link => "the link".to_owned(),
+        HostLimit::Round => "the way round".to_owned(),
+    }
+}
+
+fn print(
+    args: &PlanArgs,
+    out: &mut Output,
+    (target, model): (&Target, &NamedModel),
+    layout: Layout,
+    (hosts, flows): (&[Host], &Flows),
+) -> Result<(), Error> {
+    let HostLink { bandwidth, latency } = layout.link;
+    writeln!(out, "machine  {}, {} of them", target.title, layout.hosts)?;
+    writeln!(
+        out,
+        "link     {} Gbit/s, {} µs from one to the next",
+        term::rate(bandwidth * 8.0 / 1e9),
+        term::rate(latency * 1e6)
+    )?;
+    writeln!(out, "model    {}", model.name)?;
+    for note in &target.notes {
+        for (i, line) in wrap(note).iter().enumerate() {
+            writeln!(out, "{:<8} {line}", if i == 0 { "note" } else { "" })?;
+        }
+    }
+    writeln!(out)?;
+    let rows = hosts.iter().enumerate().map(|(at, host)| {
+        let ms = |seconds: f64| term::rate(seconds * 1e3);
+        [
+            figure("host", 4, at + 1),
+            words("layers", 9, format!("{} to {}", host.layers.start, host.layers.end - 1)),
+            figure("weights", 9, term::size(host.weights)),
+            figure("cache", 9, term::size(host.cache)),
+            figure("threads", 7, host.threads),
+            figure("token ms", 8, ms(host.one)),
+            figure("group ms", 8, ms(host.group)),
+            figure("prompt ms", 9, ms(host.prompt)),
+        ]
+    });
+    out.table(rows)?;
+    let sequences = match args.batch {
+        1 => "one sequence".to_owned(),
+        several => format!(
+            "{several} sequences in groups of {}",
+            tune::hosts::group(several, layout.hosts)
+        ),
+    };
+    writeln!(out)?;
+    let lines = [
+        (format!("decoding one sequence after {}", args.context), &flows.one),
+        (format!("decoding {sequences} after {}", args.context), &flows.many),
+        (format!("prompt of {} after {}", args.prompt, args.context), &flows.prompt),
+    ];
+    let lines = lines.into_iter().enumerate().filter(|(at, _)| *at != 1 || args.batch > 1);
+    let rows = lines.map(|(_, (what, flow))| {
+        [
+            words("", 48, what),
+            figure("tokens/s", 9, term::rate(flow.tokens_per_second)),
+            figure("round ms", 9, term::rate(flow.round * 1e3)),
+            words("limited by", 0, limit(flow)),
+        ]
+    });
+    Ok(out.table(rows)?)
+}
+
+fn json(
+    args: &PlanArgs,
+    (target, model): (&Target, &NamedModel),
+    layout: Layout,
+    (hosts, flows): (&[Host], &Flows),
+) -> Value {
+    let flow = |flow: &Flow| {
+        json!({
+            "tokens_per_second": flow.tokens_per_second,
+            "round_seconds": flow.round,
+            "limit": limit(flow),
+        })
+    };
+    let host = |host: &Host| {
+        json!({
+            "layers": [host.layers.start, host.layers.end],
+            "weight_bytes": host.weights,
+            "cache_bytes": host.cache,
+            "threads": host.threads,
+            "token_seconds": host.one,
+            "group_seconds": host.group,
+            "prompt_seconds": host.prompt,
+        })
+    };
+    json!({
+        "machine": target.title,
+        "notes": target.notes,
+        "model": model.name,
+        "link_bytes_per_second": layout.link.bandwidth,
+        "link_latency_seconds": layout.link.latency,
+        "batch": args.batch,
+        "context": args.context,
+        "prompt_tokens": args.prompt,
+        "hosts": hosts.iter().map(host).collect::<Vec<_>>(),
+        "decode_one": flow(&flows.one),
+        "decode": flow(&flows.many),
+        "prompt": flow(&flows.prompt),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_times_have_units() {
+        assert_eq!(rate("25gbit"), Ok(3.125e9));
+        assert_eq!(rate("100Mbit"), Ok(12.5e6));
+        assert_eq!(latency("20us"), Ok(Duration::from_micros(20)));
+        assert_eq!(latency("1.5ms"), Ok(Duration::from_micros(1500)));
+        for wrong in ["25", "gbit", "-1gbit", "0gbit", "nangbit"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+        assert!(latency("5").is_err() && latency("-1ms").is_err());
+    }
+}
