@@ -114,7 +114,9 @@ fn filter(verbose: u8, quiet: bool, style: Style, said: Option<&str>) -> Result<
         None => EnvFilter::new(match (verbose, style) {
             _ if quiet => "error",
             (0, Style::Lines) => "warn",
-            (0, Style::Server(_)) => "warn,arclight_server=info,arclight::serve=info",
+            (0, Style::Server(_)) => {
+                "warn,arclight_server=info,arclight::serve=info,arclight_engine::stages=info"
+            }
             (1, _) => "info",
             _ => "debug",
         }),

@@ -68,7 +68,8 @@ pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<JsonBody<Healt
 /// When every replica has failed.
 pub(crate) fn of(model: &Model) -> Result<Health, Fault> {
     if let Some(failure) = model.failure() {
-        return Err(Fault::unavailable(failure).code("replica_failed"));
+        let code = if model.comes_back() { "stage_lost" } else { "replica_failed" };
+        return Err(Fault::unavailable(failure).code(code));
     }
     let status = model.replicas.status();
     let sum =

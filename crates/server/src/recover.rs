@@ -48,10 +48,9 @@ impl Model {
         status.into_iter().find_map(|replica| replica.failure).filter(|_| all)
     }
 
-    /// The same, if it does not come back by itself.
-    fn fatal(&self) -> Option<String> {
-        let comes_back = self.replicas.status().iter().any(|replica| replica.comes_back);
-        self.failure().filter(|_| !comes_back)
+    /// Whether it will work again by itself: it looks for another host.
+    pub(crate) fn comes_back(&self) -> bool {
+        self.replicas.status().iter().any(|replica| replica.comes_back)
     }
 }
 
@@ -98,7 +97,8 @@ impl App {
             if self.check_running().is_err() {
                 return;
             }
-            let Some(mut why) = self.model().ok().and_then(|model| model.fatal()) else {
+            let fatal = |model: Arc<Model>| model.failure().filter(|_| !model.comes_back());
+            let Some(mut why) = self.model().ok().and_then(fatal) else {
                 continue;
             };
             let mut worked = since.elapsed();

@@ -125,11 +125,11 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
         let settings = Settings::new(Keys::default(), args, Box::new(|_| Ok(Box::new(|| {}))));
         let front = Front::open(site, settings, args).await?;
         note!(
-            "stage {}/{}, layers {} to {}, waits for the last stage on {}; /health and /metrics on {}",
-            status.stage,
-            status.of,
+            "serving layers {} to {} as stage {}/{} on {}; /health and /metrics on {}",
             layers.start,
             layers.end - 1,
+            status.stage,
+            status.of,
             server.address(),
             front.urls(),
         );

@@ -42,6 +42,11 @@ const EXCEPTIONS: &[(&str, &str, How)] = &[
     ),
     ("docs/getting-models.md", "arclight rm qwen3:4b", Fails(2, "--yes")),
     (
+        "docs/hosts.md",
+        "arclight serve model.gguf --stage 3/3 --stages host1:7001,host2:7001",
+        Read("it waits for two other hosts"),
+    ),
+    (
         "docs/operation.md",
         "arclight health https://10.0.0.7:8443",
         Read("it needs a server at that address"),

@@ -8,6 +8,7 @@ mod convert;
 mod docs;
 mod embed;
 mod health;
+mod hosts;
 mod hub;
 mod images;
 mod imatrix;

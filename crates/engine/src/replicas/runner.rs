@@ -116,7 +116,7 @@ impl Runner {
         while !self.shared.is_closing() {
             match self.crew.engine.find_hosts() {
                 Ok(()) => {
-                    tracing::info!("all stages are there again");
+                    tracing::info!(target: "arclight_engine::stages", "all stages are there again");
                     self.report();
                     self.shared.come_back(self.me);
                     return true;

@@ -101,7 +101,10 @@ impl Put {
 
     pub(super) fn floats<'f>(&mut self, rows: impl Iterator<Item = &'f [f32]>) -> &mut Put {
         for row in rows {
-            self.0.extend(row.iter().flat_map(|x| x.to_le_bytes()));
+            let first = self.0.len();
+            self.0.resize(first + size_of_val(row), 0);
+            let to = self.0[first..].as_chunks_mut().0;
+            to.iter_mut().zip(row).for_each(|(to, x)| *to = x.to_le_bytes());
         }
         self
     }

@@ -3,3 +3,4 @@
 mod bits;
 mod hosts;
 mod lost;
+mod serving;
