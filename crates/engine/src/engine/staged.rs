@@ -116,6 +116,7 @@ impl Engine {
         self.reserve_all(batch)?;
         let part = |entry: &BatchEntry<'_>| -> Result<Part, Error> {
             Ok(Part {
+                slot: entry.sequence.slot(),
                 tokens: entry.tokens.to_vec(),
                 past: self.kv.len(entry.sequence)?,
                 tables: self.kv.tables(entry.sequence)?.to_vec(),

@@ -75,6 +75,13 @@ pub struct SeqId {
     generation: u32, // so that a freed id is not mistaken for its successor
 }
 
+impl SeqId {
+    /// Which of the sequences that there can be.
+    pub(crate) fn slot(self) -> usize {
+        self.slot as usize
+    }
+}
+
 impl fmt::Display for SeqId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sequence {}.{}", self.slot, self.generation)

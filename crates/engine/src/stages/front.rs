@@ -3,8 +3,9 @@
 use super::greet::{self, GreetError, Identity};
 use super::link::Link;
 use super::message::{Bounds, Message, Role, Sizes, step_frame};
-use super::order::Order;
+use super::order::{Order, Told};
 use super::part::StageOptions;
+use super::tables::Tables;
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::load;
@@ -26,7 +27,7 @@ const WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 const TELL: Duration = Duration::from_secs(10);
 
 /// Who is told that a stage is lost, from another thread.
-type Told = Arc<Mutex<Option<Box<dyn Fn() + Send>>>>;
+type Listener = Arc<Mutex<Option<Box<dyn Fn() + Send>>>>;
 
 /// The other stages.
 pub(crate) struct Group {
@@ -36,13 +37,15 @@ pub(crate) struct Group {
     width: usize,
     sizes: Sizes,
     session: Option<Session>,
-    told: Told,
+    told: Listener,
 }
 
 /// Connections to all stages.
 struct Session {
     links: Vec<Link>,
     events: Receiver<(usize, Event)>,
+    /// Pages that the stages know of.
+    tables: Tables,
     /// Of the last stage, not asked for yet.
     rows: VecDeque<(u64, Vec<f32>)>,
 }
@@ -64,7 +67,7 @@ impl Group {
         let me = identity(file, stage)?;
         let width = Hparams::read(&gguf)?.hidden;
         let (peers, layers, sizes) = (stage.peers.clone(), whole.layers, sizes(options));
-        let told = Told::default();
+        let told = Listener::default();
         Ok(Some(Group { me, peers, layers, width, sizes, session: None, told }))
     }
 
@@ -112,7 +115,8 @@ impl Group {
             let read = move || read(reader, bounds, &post, &told, peer);
             thread::Builder::new().name("stage-read".to_owned()).spawn(read).map_err(io)?;
         }
-        self.session = Some(Session { links, events, rows: VecDeque::new() });
+        let (tables, rows) = (Tables::default(), VecDeque::new());
+        self.session = Some(Session { links, events, tables, rows });
         Ok(())
     }
 
@@ -236,8 +240,8 @@ impl Group {
     /// Sends a step to all.
     pub(crate) fn send(&mut self, order: &Order) -> Result<(), Error> {
         self.check()?;
-        let Some(session) = &self.session else { return Err(self.lost(0, "not connected")) };
-        let frame = step_frame(order);
+        let Some(session) = &mut self.session else { return Err(self.lost(0, "not connected")) };
+        let frame = step_frame(&Told::of(order, &mut session.tables));
         session.links.iter().for_each(|link| link.send(frame.clone()));
         Ok(())
     }
@@ -283,7 +287,7 @@ pub(super) fn rows_bound(tokens: usize, width: usize) -> usize {
     8 + tokens * width * size_of::<f32>()
 }
 
-fn end(post: &Sender<(usize, Event)>, told: &Told, peer: usize, why: String) {
+fn end(post: &Sender<(usize, Event)>, told: &Listener, peer: usize, why: String) {
     // Who has let go of the connections does not hear it.
     if post.send((peer, Event::Lost(why))).is_ok() {
         let told = told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -295,7 +299,7 @@ fn read(
     mut stream: TcpStream,
     bounds: Bounds,
     post: &Sender<(usize, Event)>,
-    told: &Told,
+    told: &Listener,
     peer: usize,
 ) {
     let why = loop {

@@ -1,6 +1,6 @@
 //! What the hosts of a model say to each other.
 
-use super::order::Order;
+use super::order::Told;
 use super::wire::{Put, Take, WireError, read_frame};
 use crate::options::KvSize;
 use graph::KvType;
@@ -82,7 +82,7 @@ pub(super) enum Message {
     },
     /// The pages of each class that there are.
     Ready(Vec<u32>),
-    Step(Order),
+    Step(Told),
     /// Rows of the residual stream of a step.
     Rows {
         number: u64,
@@ -262,7 +262,7 @@ impl Message {
                 next: Some(take.text()?).filter(|next| !next.is_empty()),
             },
             kind::READY => Message::Ready(take.list()?),
-            kind::STEP => Message::Step(Order::take(&mut take)?),
+            kind::STEP => Message::Step(Told::take(&mut take)?),
             kind::ROWS => Message::Rows { number: take.u64()?, rows: take.floats()? },
             kind::FAULT => Message::Fault(take.text()?),
             kind::PING => Message::Ping,
@@ -274,7 +274,7 @@ impl Message {
 }
 
 /// The frame of a step.
-pub(super) fn step_frame(order: &Order) -> Vec<u8> {
+pub(super) fn step_frame(order: &Told) -> Vec<u8> {
     let mut put = Put::new(kind::STEP);
     order.put(&mut put);
     put.frame()
@@ -334,7 +334,7 @@ mod tests {
             Message::Load { sizes: sizes(), layers: (2, 9), next: Some("b:7001".to_owned()) },
             Message::Load { sizes: sizes(), layers: (2, 9), next: None },
             Message::Ready(vec![1, 2]),
-            Message::Step(Order::of_test()),
+            Message::Step(Told::of_test()),
             Message::Rows { number: 3, rows: vec![1.5, -0.0, f32::MIN_POSITIVE] },
             Message::Fault("no room".to_owned()),
             Message::Ping,
@@ -375,8 +375,7 @@ mod tests {
 
     #[test]
     fn steps_and_rows_are_refused_before_they_are_expected() {
-        for message in [Message::Step(Order::of_test()), Message::Rows { number: 1, rows: vec![] }]
-        {
+        for message in [Message::Step(Told::of_test()), Message::Rows { number: 1, rows: vec![] }] {
             let read = Message::read(&mut &*message.frame(), Bounds::GREETING);
             assert!(matches!(read, Err(WireError::Bad(_))), "{read:?}");
         }

@@ -19,6 +19,7 @@ mod order;
 mod part;
 mod server;
 mod status;
+mod tables;
 mod wire;
 
 pub use greet::StageKey;

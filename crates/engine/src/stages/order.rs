@@ -1,8 +1,10 @@
 //! A step as every stage takes it: tokens, and the pages of their sequences.
 //!
 //! The front keeps the books of pages for all stages, since pages of one number hold the same tokens everywhere. So
-//! the other stages know nothing of sequences, sharing or snapshots: an order names the pages.
+//! the other stages know nothing of sequences, sharing or snapshots: an order names the pages. Of a table only what is
+//! new since the last order with its slot goes over the link ([`Tables`]).
 
+use super::tables::{News, Tables};
 use super::wire::{Put, Take, WireError};
 use graph::{Executor, Inset, Outputs, PageCopy, PageId, PageTable, Save, SeqInput};
 
@@ -19,6 +21,8 @@ pub(crate) struct Order {
 /// What a sequence has in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
+    /// Which of the sequences that there can be.
+    pub slot: usize,
     pub tokens: Vec<u32>,
     /// Tokens before these.
     pub past: usize,
@@ -27,13 +31,51 @@ pub(crate) struct Part {
     pub saves: Vec<Save>,
 }
 
+/// An order as it goes over a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    number: u64,
+    copies: Vec<PageCopy>,
+    sequences: Vec<ToldPart>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ToldPart {
+    slot: usize,
+    tokens: Vec<u32>,
+    past: usize,
+    tables: Vec<News>,
+    saves: Vec<Save>,
+}
+
 /// Of a class that has no page for a snapshot.
 const NO_PAGE: u32 = u32::MAX;
 
-impl Order {
-    /// Rows that go from stage to stage.
-    pub(crate) fn tokens(&self) -> usize {
-        self.sequences.iter().map(|part| part.tokens.len()).sum()
+impl Told {
+    /// What is to be told of an order to who knows `tables`, which it knows then.
+    pub(super) fn of(order: &Order, tables: &mut Tables) -> Told {
+        let part = |part: &Part| ToldPart {
+            slot: part.slot,
+            tokens: part.tokens.clone(),
+            past: part.past,
+            tables: tables.tell(part.slot, &part.tables),
+            saves: part.saves.clone(),
+        };
+        let sequences = order.sequences.iter().map(part).collect();
+        Told { number: order.number, copies: order.copies.clone(), sequences }
+    }
+
+    /// The order, for who knows `tables` of so many sequences at most.
+    pub(super) fn order(self, tables: &mut Tables, most: usize) -> Result<Order, &'static str> {
+        let mut sequences = Vec::with_capacity(self.sequences.len());
+        for ToldPart { slot, tokens, past, tables: news, saves } in self.sequences {
+            if slot >= most {
+                return Err("a sequence that there cannot be");
+            }
+            let tables = tables.hear(slot, news)?;
+            sequences.push(Part { slot, tokens, past, tables, saves });
+        }
+        Ok(Order { number: self.number, copies: self.copies, sequences })
     }
 
     pub(super) fn put(&self, put: &mut Put) {
@@ -43,10 +85,10 @@ impl Order {
         }
         put.u32(self.sequences.len() as u32);
         for part in &self.sequences {
-            put.list(part.tokens.iter().copied()).u32(part.past as u32);
+            put.u32(part.slot as u32).list(part.tokens.iter().copied()).u32(part.past as u32);
             put.u32(part.tables.len() as u32);
-            for table in &part.tables {
-                put.u32(table.first as u32).list(table.pages.iter().map(|page| page.0));
+            for News { first, kept, pages } in &part.tables {
+                put.u32(*first as u32).u32(*kept as u32).list(pages.iter().map(|page| page.0));
             }
             put.u32(part.saves.len() as u32);
             for save in &part.saves {
@@ -56,7 +98,7 @@ impl Order {
         }
     }
 
-    pub(super) fn take(take: &mut Take<'_>) -> Result<Order, WireError> {
+    pub(super) fn take(take: &mut Take<'_>) -> Result<Told, WireError> {
         let number = take.u64()?;
         let mut copies = Vec::new();
         for _ in 0..take.count(12)? {
@@ -64,22 +106,41 @@ impl Order {
             copies.push(PageCopy { class, from: PageId(from), to: PageId(to) });
         }
         let mut sequences = Vec::new();
-        for _ in 0..take.count(16)? {
+        for _ in 0..take.count(20)? {
+            let slot = take.u32()? as usize;
             let (tokens, past) = (take.list()?, take.u32()? as usize);
             let (mut tables, mut saves) = (Vec::new(), Vec::new());
-            for _ in 0..take.count(8)? {
-                let first = take.u32()? as usize;
+            for _ in 0..take.count(12)? {
+                let (first, kept) = (take.u32()? as usize, take.u32()? as usize);
                 let pages = take.list()?.into_iter().map(PageId).collect();
-                tables.push(PageTable { first, pages });
+                tables.push(News { first, kept, pages });
             }
             for _ in 0..take.count(8)? {
                 let len = take.u32()? as usize;
                 let page = |page| Some(PageId(page)).filter(|page| page.0 != NO_PAGE);
                 saves.push(Save { len, pages: take.list()?.into_iter().map(page).collect() });
             }
-            sequences.push(Part { tokens, past, tables, saves });
+            sequences.push(ToldPart { slot, tokens, past, tables, saves });
         }
-        Ok(Order { number, copies, sequences })
+        Ok(Told { number, copies, sequences })
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_test() -> Told {
+        let table = News { first: 2, kept: 7, pages: vec![PageId(3), PageId(9)] };
+        let save = Save { len: 96, pages: vec![None, Some(PageId(4))] };
+        let (tokens, tables) = (vec![1, 2, 3], vec![table]);
+        let part = ToldPart { slot: 1, tokens, past: 64, tables, saves: vec![save] };
+        let copies = vec![PageCopy { class: 0, from: PageId(1), to: PageId(2) }];
+        let none = ToldPart { saves: vec![], ..part.clone() };
+        Told { number: 12, copies, sequences: vec![part, none] }
+    }
+}
+
+impl Order {
+    /// Rows that go from stage to stage.
+    pub(crate) fn tokens(&self) -> usize {
+        self.sequences.iter().map(|part| part.tokens.len()).sum()
     }
 
     /// Takes the step: with `rows` of the stage before in the places of tokens, if there is one. `classes` are those of
@@ -141,14 +202,5 @@ impl Order {
         let inputs: Vec<SeqInput<'_>> = inputs.collect();
         executor.step(inputs.iter().copied())?;
         Ok(())
-    }
-
-    #[cfg(test)]
-    pub(super) fn of_test() -> Order {
-        let table = PageTable { first: 2, pages: vec![PageId(3), PageId(9)] };
-        let save = Save { len: 96, pages: vec![None, Some(PageId(4))] };
-        let part = Part { tokens: vec![1, 2, 3], past: 64, tables: vec![table], saves: vec![save] };
-        let copies = vec![PageCopy { class: 0, from: PageId(1), to: PageId(2) }];
-        Order { number: 12, copies, sequences: vec![part.clone(), Part { saves: vec![], ..part }] }
     }
 }

@@ -12,6 +12,8 @@ use super::message::{Bounds, Message, Role, Sizes, rows_frame};
 use super::order::Order;
 use super::part::{Cache, StageOptions, Whole};
 use super::status::{StageStatus, State};
+use super::tables::Tables;
+use crate::company::Watchman;
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::load::{self, Control, Loaded};
@@ -43,10 +45,12 @@ enum Command {
     /// A front has begun a session.
     Begin(Session),
     Said(u64, Message),
-    /// Of the stage before.
+    /// Of the stage before: a step's number, and its rows.
     Rows(u64, u64, Vec<f32>),
     /// A session is over.
     End(u64, String),
+    /// A session cannot go on: another stage is lost.
+    Broken(u64, String),
     Stop,
 }
 
@@ -59,6 +63,7 @@ struct Session {
     /// To the stage behind, if that is not the front.
     next: Option<Link>,
     ready: bool,
+    tables: Tables,
     orders: VecDeque<Order>,
     rows: VecDeque<(u64, Vec<f32>)>,
 }
@@ -118,6 +123,8 @@ struct Part {
     executor: Executor,
     sizes: Sizes,
     cache: Cache,
+    /// Who looks after its cores, unless they are fixed.
+    watchman: Option<Watchman>,
 }
 
 impl StageServer {
@@ -201,6 +208,9 @@ impl StageServer {
                     self.shared.status.set(State::Waiting);
                     session = None;
                 }
+                (Command::Broken(id, why), Some(now)) if now.id == id => {
+                    self.fail(&mut session, &why);
+                }
                 (Command::Said(id, message), Some(now)) if now.id == id => {
                     if let Err(why) = self.hear(now, &mut part, message) {
                         self.fail(&mut session, &why);
@@ -264,7 +274,10 @@ impl StageServer {
                 tracing::info!("taking steps for the front at {}", session.front);
                 self.shared.status.set(State::Serving);
             }
-            Message::Step(order) if session.ready => session.orders.push_back(order),
+            Message::Step(told) if session.ready => {
+                let sequences = part.as_ref().map_or(0, |part| part.sizes.sequences);
+                session.orders.push_back(told.order(&mut session.tables, sequences)?);
+            }
             _ => return Err("the front says something that has no place here".to_owned()),
         }
         Ok(())
@@ -293,7 +306,7 @@ impl StageServer {
         let file = self.file.for_another()?;
         let control = Control::default();
         let loaded = load::load(&file, &self.machine, &options, &control, &mut |_| {})?;
-        let Loaded { executor, cache, report, .. } = loaded;
+        let Loaded { mut executor, cache, report, .. } = loaded;
         let cache = cache.expect("a stage shares its cache");
         let weights: usize = report.nodes.iter().map(|node| node.weights).sum();
         tracing::info!(
@@ -303,7 +316,11 @@ impl StageServer {
             weights >> 20,
             begin.elapsed()
         );
-        Ok(Part { executor, sizes, cache })
+        let watchman = match options.fixed_cores {
+            true => None,
+            false => Watchman::new(&mut executor, &self.machine),
+        };
+        Ok(Part { executor, sizes, cache, watchman })
     }
 
     /// Connects to the stage behind.
@@ -324,7 +341,7 @@ impl StageServer {
         };
         let (post, id) = (self.post.clone(), session.id);
         let said = fault(&"the connection is lost");
-        let lost = move |why| _ = post.send(Command::End(id, format!("{said}: {why}")));
+        let lost = move |why| _ = post.send(Command::Broken(id, format!("{said}: {why}")));
         Link::new(stream, lost).map_err(|e| fault(&e))
     }
 
@@ -369,7 +386,14 @@ impl Part {
         if order.sequences.iter().any(|part| part.past + part.tokens.len() > context) {
             return bad("a sequence that is longer than the context");
         }
+        if let Some(watchman) = &mut self.watchman {
+            watchman.settle(&mut self.executor);
+        }
+        let begin = Instant::now();
         order.run(&mut self.executor, &self.cache.map, rows, |_| Outputs::AllHidden)?;
+        if let Some(watchman) = &mut self.watchman {
+            watchman.observe(&mut self.executor, begin.elapsed());
+        }
         let given = self.executor.logits();
         let rows = (0..order.tokens()).map(|row| given.hidden(row));
         Ok(rows_frame(order.number, rows))
@@ -456,7 +480,7 @@ fn hear(mut stream: TcpStream, shared: &Shared, post: &Sender<Command>) -> Resul
     if role == Role::Before {
         let why = read_rows(stream, shared, post, id);
         let why = format!("the stage before is lost: {why}");
-        let _ = post.send(Command::End(id, why));
+        let _ = post.send(Command::Broken(id, why));
         return Ok(());
     }
     let lost = post.clone();
@@ -466,7 +490,8 @@ fn hear(mut stream: TcpStream, shared: &Shared, post: &Sender<Command>) -> Resul
     match link {
         Ok(link) => {
             let (orders, rows) = (VecDeque::new(), VecDeque::new());
-            let session = Session { id, front, link, next: None, ready: false, orders, rows };
+            let (next, ready, tables) = (None, false, Tables::default());
+            let session = Session { id, front, link, next, ready, tables, orders, rows };
             let _ = post.send(Command::Begin(session));
             let why = read_front(stream, shared, post, id);
             let _ = post.send(Command::End(id, why));
