@@ -18,8 +18,13 @@ fn logits(gguf: &Gguf<'_>, nodes: usize, scatter: usize) -> Vec<u32> {
         private_elements: 0,
         ..run::plan(nodes)
     };
-    let limits =
-        Limits { kv: KvType::F32.into(), tokens: TOKENS, outputs: TOKENS, pages: [2, 0, 0, 0], ranges: 1 };
+    let limits = Limits {
+        kv: KvType::F32.into(),
+        tokens: TOKENS,
+        outputs: TOKENS,
+        pages: [2, 0, 0, 0],
+        ranges: 1,
+    };
     let mut executor = run::executor(gguf, built.graph, plan, limits);
     let tokens: Vec<u32> = (0..TOKENS as u32).map(|i| (i * 7919 + 13) % 300).collect();
     let tables = [PageTable { first: 0, pages: vec![PageId(0), PageId(1)] }];

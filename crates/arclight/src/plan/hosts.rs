@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::output::{Output, figure, words};
 use crate::report::wrap;
 use crate::term;
-use arclight_engine::KvType;
+use arclight_engine::KvTypes;
 use clap::Args;
 use graph::{Graph, Keep};
 use serde_json::{Value, json};
@@ -92,7 +92,7 @@ pub(super) fn run(
     (target, model): (&Target, &NamedModel),
     layout: Layout,
 ) -> Result<(), Error> {
-    let kv: KvType = args.kv_type.into();
+    let kv = args.kv.types();
     let whole = args.model.graph(None)?;
     let cut = models::stages(&whole, layout.hosts)
         .map_err(|source| Error::Model { path: model.name.clone().into(), source })?;
@@ -134,7 +134,7 @@ pub(super) fn run(
 }
 
 /// Bytes of what is kept of a sequence of so many tokens.
-fn cache(graph: &Graph, kv: KvType, tokens: usize) -> usize {
+fn cache(graph: &Graph, kv: KvTypes, tokens: usize) -> usize {
     let class = |(class, keep): (usize, &Keep)| match keep.is_paged() {
         true => {
             let held = keep.window().map_or(tokens, |window| window.min(tokens));

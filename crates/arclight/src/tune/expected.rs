@@ -8,7 +8,7 @@ use super::requests::ends;
 use crate::error::Error;
 use crate::plan::machine::Target;
 use crate::term;
-use arclight_engine::{KvType, ModelFile};
+use arclight_engine::{KvTypes, ModelFile};
 use serde::Serialize;
 use tune::tuner::{Outcome, StepKind};
 use tune::{Engine, Job, ModelGraphs};
@@ -45,7 +45,7 @@ impl Expectation {
     pub(super) fn threads(
         &self,
         file: &ModelFile,
-        kv: KvType,
+        kv: KvTypes,
         outcome: &Outcome,
         (kinds, together, default): (&[StepKind], usize, usize),
     ) -> Result<Threads, Error> {

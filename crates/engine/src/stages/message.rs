@@ -3,7 +3,7 @@
 use super::order::Told;
 use super::wire::{Put, Take, WireError, read_frame};
 use crate::options::KvSize;
-use graph::KvType;
+use graph::{KvType, KvTypes};
 use std::io::Read;
 
 /// Counts changes of the protocol.
@@ -45,7 +45,7 @@ pub(super) struct Hello {
 /// How large the cache is, which all stages have to agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sizes {
-    pub kv: KvType,
+    pub kv: KvTypes,
     /// As large as fits, if nothing is said.
     pub context: Option<usize>,
     pub kv_size: KvSize,
@@ -124,9 +124,17 @@ mod kind {
 
 const KV_TYPES: [KvType; 5] = [KvType::F16, KvType::Bf16, KvType::F32, KvType::Q8_0, KvType::Q4_0];
 
+fn kv_type(take: &mut Take<'_>) -> Result<KvType, WireError> {
+    let name = take.text()?;
+    let known = KV_TYPES.into_iter().find(|known| known.to_string() == name);
+    known.ok_or(WireError::Bad("an unknown type of keys and values"))
+}
+
 impl Sizes {
     fn put(&self, put: &mut Put) {
-        put.text(&self.kv.to_string()).u64(self.context.unwrap_or(0) as u64);
+        put.text(&self.kv.keys.to_string())
+            .text(&self.kv.values.to_string())
+            .u64(self.context.unwrap_or(0) as u64);
         match self.kv_size {
             KvSize::Each => put.u8(0).u64(0),
             KvSize::Tokens(tokens) => put.u8(1).u64(tokens as u64),
@@ -136,8 +144,7 @@ impl Sizes {
     }
 
     fn take(take: &mut Take<'_>) -> Result<Sizes, WireError> {
-        let kv = take.text()?;
-        let kv = KV_TYPES.into_iter().find(|known| known.to_string() == kv);
+        let kv = KvTypes { keys: kv_type(take)?, values: kv_type(take)? };
         let context = Some(take.size()?).filter(|context| *context > 0);
         let kv_size = match (take.u8()?, take.size()?) {
             (0, _) => KvSize::Each,
@@ -145,13 +152,8 @@ impl Sizes {
             (2, _) => KvSize::Fit,
             _ => return Err(WireError::Bad("an unknown size of the cache")),
         };
-        let sizes = Sizes {
-            kv: kv.ok_or(WireError::Bad("an unknown type of keys and values"))?,
-            context,
-            kv_size,
-            sequences: take.size()?,
-            step_tokens: take.size()?,
-        };
+        let sizes =
+            Sizes { kv, context, kv_size, sequences: take.size()?, step_tokens: take.size()? };
         // Sums of these must not overflow; no machine holds so many.
         let tokens = if let KvSize::Tokens(tokens) = kv_size { tokens } else { 0 };
         let all = [sizes.context.unwrap_or(0), tokens, sizes.sequences, sizes.step_tokens];
@@ -304,7 +306,7 @@ mod tests {
 
     fn sizes() -> Sizes {
         Sizes {
-            kv: KvType::Q8_0,
+            kv: KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 },
             context: Some(4096),
             kv_size: KvSize::Tokens(9000),
             sequences: 8,

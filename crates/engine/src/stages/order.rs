@@ -6,7 +6,7 @@
 
 use super::tables::{News, Tables};
 use super::wire::{Put, Take, WireError};
-use graph::{Executor, Inset, Outputs, PageCopy, PageId, PageTable, Save, SeqInput};
+use graph::{Executor, Inset, Outputs, PageCopy, PageId, PageTable, Save, SeqInput, Together};
 
 /// A step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl Order {
                 rows: &rows[first * width..(first + len) * width],
                 spots: &[],
                 span: len,
-                together: false,
+                together: Together::No,
                 runs: &[],
             });
             first += len;

@@ -2,8 +2,8 @@
 
 use crate::hosts::{Hosts, options};
 use arclight_engine::{
-    BatchEntry, Engine, Helpers, KvType, LoadOptions, ModelFile, Outputs, Request, SamplerParams,
-    SeqId, StageKey, StageOptions,
+    BatchEntry, Engine, Helpers, KvType, KvTypes, LoadOptions, ModelFile, Outputs, Request,
+    SamplerParams, SeqId, StageKey, StageOptions,
 };
 use gguf::TensorType;
 use testkit::{Rng, TinyModel, golden};
@@ -97,7 +97,7 @@ fn with_layers(arch: &'static str, layers: usize) -> Vec<u8> {
 
 #[test]
 fn so_do_models_of_all_kinds() {
-    let kv = |kv| LoadOptions { kv, ..options() };
+    let kv = |kv: KvType| LoadOptions { kv: kv.into(), ..options() };
     let window = TinyModel { window: Some(40), head_dim: 64, ..TinyModel::llama(TensorType::Q4_0) };
     let gemma3 = TinyModel { arch: "gemma3", window: Some(40), layers: 6, ..window.clone() };
     let gemma2 = TinyModel { layers: 4, ..TinyModel::gemma2(TensorType::Q8_0) };
@@ -119,6 +119,9 @@ fn so_do_models_of_all_kinds() {
     for (name, bytes, ty) in all {
         check(name, bytes, &[2], &kv(ty));
     }
+    let kv = KvTypes { keys: KvType::Q8_0, values: KvType::F16 };
+    let model = of(TinyModel { head_dim: 64, ..TinyModel::llama(TensorType::Q4_0) });
+    check("two types of a cache", model, &[2], &LoadOptions { kv, ..options() });
 }
 
 #[test]
