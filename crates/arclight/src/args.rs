@@ -205,10 +205,10 @@ pub(crate) struct KvArgs {
     /// for a quarter and some loss, or f32 for twice and exact sums
     #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
     kv_type: KvArg,
-    /// How keys are kept, if otherwise than values
+    /// How keys are kept, if otherwise than values; -ctk is this too
     #[arg(long, value_name = "TYPE", value_enum)]
     cache_type_k: Option<KvArg>,
-    /// How values are kept, if otherwise than keys
+    /// How values are kept, if otherwise than keys; -ctv is this too
     #[arg(long, value_name = "TYPE", value_enum)]
     cache_type_v: Option<KvArg>,
 }

@@ -46,7 +46,8 @@ fn an_outline_of_any_family_wants_the_tensors_of_its_file() {
             "blk.0.ffn_norm.weight",
             "blk.0.ffn_up.bias",
             "blk.0.ffn_down.bias",
-            "blk.0.ffn_gate.weight",
+            "ffn_gate.weight",
+            "attn_rel_b.weight",
             "token_types.weight",
             "position_embd.weight",
         ];

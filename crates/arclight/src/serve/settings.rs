@@ -63,6 +63,7 @@ pub(crate) fn matches(args: Vec<OsString>) -> Result<ArgMatches, clap::Error> {
 }
 
 fn read_line(args: Vec<OsString>, color: ColorChoice) -> Result<ArgMatches, clap::Error> {
+    let args: Vec<OsString> = args.into_iter().map(spelled).collect();
     let command = || command().color(color);
     let matches = command().try_get_matches_from(&args)?;
     let Some((SERVE, serve)) = matches.subcommand() else { return Ok(matches) };
@@ -72,6 +73,15 @@ fn read_line(args: Vec<OsString>, color: ColorChoice) -> Result<ArgMatches, clap
     let (before, after) = args.split_at(at);
     let all = before.iter().cloned().chain(more).chain(after.iter().cloned());
     command().try_get_matches_from(all)
+}
+
+/// An argument by its long name, if it is one of the short names of llama.cpp's programs for which there is no letter.
+fn spelled(arg: OsString) -> OsString {
+    match arg.to_str() {
+        Some("-ctk") => "--cache-type-k".into(),
+        Some("-ctv") => "--cache-type-v".into(),
+        _ => arg,
+    }
 }
 
 /// The colours of help and faults, which are printed while the command line is read.

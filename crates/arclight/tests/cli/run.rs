@@ -96,3 +96,20 @@ fn virtual_nodes_write_the_same_story_by_the_same_seed() {
     let ran = run(&["run", "-n", "2", "--nodes", "2"]);
     assert!(ran.err.contains("node 1: weights"), "{}", ran.err);
 }
+
+/// By what the cache takes.
+#[test]
+fn keys_and_values_may_have_types_of_their_own() {
+    let kv = |args: &[&str]| {
+        let ran = run(&[&["run", "-n", "5", "--greedy"], args].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        let at = ran.err.find("KV up to ").expect("it is told");
+        ran.err[at..].split([',', '\n']).next().unwrap().to_owned()
+    };
+    let (whole, keys) = (kv(&[]), kv(&["--cache-type-k", "q8_0"]));
+    assert_ne!(keys, whole);
+    assert_ne!(keys, kv(&["--kv-type", "q8_0"]));
+    assert_eq!(keys, kv(&["-ctk", "q8_0"]), "the short name of llama.cpp");
+    assert_eq!(keys, kv(&["--kv-type", "q8_0", "-ctv", "f16"]));
+    assert_eq!(whole, kv(&["--kv-type", "q4_0", "-ctk", "f16", "-ctv", "f16"]));
+}
