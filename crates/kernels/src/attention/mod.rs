@@ -109,7 +109,7 @@ impl ByDistance<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct Biases<'a> {
     /// [`bias_table_len`] numbers: that of a key at the row's own place is in the middle, and those of keys behind it
-    /// follow. All keys that are as far as the first or the last number, or farther, must have the same one.
+    /// follow. The first 16 are alike, and so are the last 16, which keys that are farther have too.
     pub table: &'a [f32],
     /// The number of the row's own key, counted from the first key of the pages.
     pub own: i64,
