@@ -54,9 +54,9 @@ impl Outline<'_> {
     }
 }
 
-/// Whether a tensor of several rows is none that is multiplied by: biases of experts and of distances, embeddings of positions,
-/// norms of heads with weights of their own, and small tensors of recurrences and of several streams. Files have these as F32,
-/// whatever their type.
+/// Whether a tensor of several rows is none that is multiplied by: biases of experts and of distances, embeddings of
+/// positions, norms of heads with weights of their own, and small tensors of recurrences and of several streams. Files
+/// have these as F32, whatever their type.
 pub fn is_vector(name: &str) -> bool {
     const KINDS: [&str; 10] = [
         "attn_rel_b",
