@@ -232,7 +232,7 @@ impl Search<'_> {
     /// The search for cores.
     fn cores(&self, steps: &mut Steps<'_>, default: &Scheme) -> Result<Vec<Outcome>, Error> {
         let Search { args, file, machine, kinds, .. } = *self;
-        let base = Base::new(machine, None);
+        let base = Base::new(machine, None)?;
         let operators = operators_of(|groups| built(file, groups), default);
         let permit = |configuration: &_| operators.permit(configuration);
         let tuner = tuner(args, &base, default, kinds, &permit);

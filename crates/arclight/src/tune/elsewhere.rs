@@ -214,7 +214,7 @@ fn search(
     let mut laboratory =
         Laboratory::new(&simulated, &model.named.model, together).map_err(Error::refused)?;
     let operators = operators_of(|nodes| model.built(nodes), &default);
-    let base = Base::new(&part, target.times.as_ref());
+    let base = Base::new(&part, target.times.as_ref())?;
     let permit = |configuration: &_| operators.permit(configuration);
     let tuner = tuner(args, &base, &default, &kinds, &permit);
     let answering = interrupt::Answering::begin();

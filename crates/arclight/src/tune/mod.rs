@@ -371,7 +371,7 @@ fn search(
             quick.ask(&mut steps, &limits, &mut told, &|| bar.finish_and_clear())
         }
         Depth::Whole(Thorough { args, matrices, budget, times }) => {
-            let base = Base::new(machine, times.as_ref());
+            let base = Base::new(machine, times.as_ref())?;
             base.note.iter().for_each(|words| note!("{words}"));
             let operators = operators_of(|groups| built(file, groups), &default);
             let permit = |configuration: &_| operators.permit(configuration);

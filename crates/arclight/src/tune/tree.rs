@@ -1,5 +1,6 @@
 //! The tree of a search, as a table: a row for each way to use the machine that was looked at.
 
+use crate::error::Error;
 use crate::output::{Cell, figure, words};
 use arclight_engine::CpuList;
 use serde::Serialize;
@@ -17,10 +18,18 @@ pub(super) struct Base {
 
 impl Base {
     /// That of a machine, with the level that times between its CPUs show.
-    pub(super) fn new(machine: &Machine, times: Option<&LineTimes>) -> Base {
+    ///
+    /// # Errors
+    /// When the times are of none of its CPUs.
+    pub(super) fn new(machine: &Machine, times: Option<&LineTimes>) -> Result<Base, Error> {
         let tree = TopoTree::of(machine);
-        let Some(times) = times else { return Base { tree, suppose: true, note: None } };
-        match tree.evened().with_latent(times) {
+        let Some(times) = times else { return Ok(Base { tree, suppose: true, note: None }) };
+        let cpus = tree.cpus();
+        if !times.cpus().iter().any(|cpu| cpus.contains(cpu)) {
+            let text = "the latencies are of other CPUs than this machine has";
+            return Err(Error::Refused(text.to_owned()));
+        }
+        Ok(match tree.evened().with_latent(times) {
             Some((tree, Proposal { n, stride, of, separation, .. })) => {
                 let note = format!(
                     "by latency groups of {n} {of}s that are {stride} apart are a level of the tree: {separation:.1} \
@@ -33,7 +42,7 @@ impl Base {
                     "latency shows no groups that the tree does not have: levels are supposed";
                 Base { tree, suppose: true, note: Some(note.to_owned()) }
             }
-        }
+        })
     }
 }
 

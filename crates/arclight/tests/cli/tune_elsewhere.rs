@@ -86,6 +86,10 @@ fn latency_shows_the_level_that_is_searched() {
     let cut = file("cut.json", times(&rows[1..]).as_bytes());
     let error = fails(1, &[&PLANTED[..], &["tiny:q8_0", &format!("--latency={cut}")]].concat());
     assert!(error.contains("32 rows"), "{error}");
+    let away = json!({ "latency": { "times": { "cpus": [900, 901], "nanoseconds": [[0, 30], [30, 0]] } } });
+    let away = file("away.json", away.to_string().as_bytes());
+    let error = fails(1, &[&PLANTED[..], &["tiny:q8_0", &format!("--latency={away}")]].concat());
+    assert!(error.contains("other CPUs"), "{error}");
 }
 
 #[test]
