@@ -117,7 +117,9 @@ impl Engine {
         // Loading was work, too.
         executor.reset_counts();
         let staged = match (group, cache) {
-            (Some(group), Some(cache)) => Some(Staged::new(group, cache, (sequences, context))?),
+            (Some(group), Some(cache)) => {
+                Some(Staged::new(group, cache, (sequences, context), control)?)
+            }
             _ => None,
         };
         let kv = match &staged {

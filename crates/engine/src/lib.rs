@@ -81,6 +81,9 @@ pub use replicas::{
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};
 pub use speculate::{Speculation, Speculator};
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use stages::fuzz_stage_messages;
 pub use stages::{
     StageCounts, StageKey, StageOptions, StageServer, StageState, StageStatus, StageStop,
 };

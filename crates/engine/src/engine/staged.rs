@@ -9,6 +9,7 @@ use crate::options::LoadOptions;
 use crate::stages::{self, Cache, Group, Order, Part};
 use graph::{Inset, Logits, Outputs};
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use topology::Machine;
 
@@ -67,8 +68,9 @@ impl Staged {
         mut group: Group,
         cache: Cache,
         sizes: (usize, usize),
+        control: &Control,
     ) -> Result<Staged, Error> {
-        group.ready(&cache.pages())?;
+        group.ready(&cache.pages(), &|| control.stop.load(Relaxed))?;
         Ok(Staged { group, cache, sizes, sent: VecDeque::new(), next: 0 })
     }
 
@@ -202,12 +204,13 @@ impl Engine {
         }
     }
 
-    /// Connects to the other hosts again; one attempt, which lasts as long as they load.
+    /// Connects to the other hosts again; one attempt, which lasts as long as they load. Soon after `stop` says so it
+    /// fails.
     ///
     /// # Errors
     /// When one is not there.
-    pub(crate) fn find_hosts(&mut self) -> Result<(), Error> {
+    pub(crate) fn find_hosts(&mut self, stop: &dyn Fn() -> bool) -> Result<(), Error> {
         let Some(staged) = &mut self.staged else { return Ok(()) };
-        staged.group.again(&staged.cache.pages())
+        staged.group.again(&staged.cache.pages(), stop)
     }
 }

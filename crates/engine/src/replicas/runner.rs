@@ -114,7 +114,8 @@ impl Runner {
         }
         let mut wait = HOSTS.0;
         while !self.shared.is_closing() {
-            match self.crew.engine.find_hosts() {
+            let shared = &self.shared;
+            match self.crew.engine.find_hosts(&|| shared.is_closing()) {
                 Ok(()) => {
                     tracing::info!(target: "arclight_engine::stages", "all stages are there again");
                     self.report();

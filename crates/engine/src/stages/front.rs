@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// The first and the longest wait before a stage is looked for again.
 const WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
 
+/// How often it is looked whether somebody still waits for stages that load.
+const LOOK: Duration = Duration::from_millis(250);
+
 /// How often somebody who waits for stages is told of it.
 const TELL: Duration = Duration::from_secs(10);
 
@@ -149,10 +152,11 @@ impl Group {
     }
 
     /// Connects to all stages anew and has them ready, with the sizes that they had; one attempt.
-    pub(crate) fn again(&mut self, pages: &[u32]) -> Result<(), Error> {
+    /// Soon after `stop` says so it fails.
+    pub(crate) fn again(&mut self, pages: &[u32], stop: &dyn Fn() -> bool) -> Result<(), Error> {
         self.connect().map_err(|(peer, error)| self.lost(peer, error))?;
         self.begin_loading()?;
-        self.ready(pages)
+        self.ready(pages, stop)
     }
 
     /// Lets go of all connections.
@@ -221,11 +225,12 @@ impl Group {
         })
     }
 
-    /// Waits until all have loaded; `pages` are those that they must have.
-    pub(crate) fn ready(&mut self, pages: &[u32]) -> Result<(), Error> {
+    /// Waits until all have loaded; `pages` are those that they must have. Soon after `stop` says so it fails.
+    pub(crate) fn ready(&mut self, pages: &[u32], stop: &dyn Fn() -> bool) -> Result<(), Error> {
         let mut ready = 0;
         while ready < self.peers.len() {
-            match self.next(None)? {
+            match self.next(Some(LOOK))? {
+                None if stop() => return Err(self.lost(0, "nobody waits for it any more")),
                 Some((_, Message::Ready(theirs))) if theirs == pages => ready += 1,
                 Some((peer, Message::Ready(_))) => {
                     return Err(self.lost(peer, "it counts other pages of the cache"));

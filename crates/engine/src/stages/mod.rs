@@ -30,3 +30,24 @@ pub use status::{StageCounts, StageStatus, State as StageState};
 pub(crate) use front::{Group, agree};
 pub(crate) use order::{Order, Part};
 pub(crate) use part::{Cache, LostStage, Whole};
+
+/// Reads bytes as messages, as far as they are some: each is then written as it was read, and page tables are those
+/// that were told. For fuzzing.
+#[cfg(fuzzing)]
+pub fn fuzz_stage_messages(mut bytes: &[u8]) {
+    use message::{Bounds, Message};
+    let bounds = Bounds { step: 1 << 16, rows: 1 << 16 };
+    // Of who hears them, and of both ends of a link over which they go on.
+    let [mut tables, mut near, mut far] = [(); 3].map(|()| tables::Tables::default());
+    while let Ok(message) = Message::read(&mut bytes, bounds) {
+        let frame = message.frame();
+        let read = Message::read(&mut &*frame, bounds).expect("what was written can be read");
+        assert_eq!(read.frame(), frame);
+        if let Message::Step(told) = message
+            && let Ok(order) = told.order(&mut tables, 64)
+        {
+            let heard = order::Told::of(&order, &mut near).order(&mut far, 64);
+            assert_eq!(heard.as_ref(), Ok(&order));
+        }
+    }
+}
