@@ -370,8 +370,8 @@ mod tests {
                     _ => frame.truncate(at.max(1)),
                 }
             }
-            let _ = Message::read(&mut &*frame, BOUNDS);
             let _ = Message::of(frame[0], &frame[1..]);
+            crate::stages::fuzz_stage_messages(&[&*frame, &frames[round / 7 % frames.len()]].concat());
         }
     }
 
