@@ -29,6 +29,9 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How often somebody who waits for stages is told of it.
 const TELL: Duration = Duration::from_secs(10);
 
+/// A stage that is gone is told of by its neighbours, perhaps before its own connection breaks: how long after.
+const CAUSE: Duration = Duration::from_millis(500);
+
 /// Who is told that a stage is lost, from another thread.
 type Listener = Arc<Mutex<Option<Box<dyn Fn() + Send>>>>;
 
@@ -56,6 +59,23 @@ struct Session {
 enum Event {
     Said(Message),
     Lost(String),
+}
+
+impl Session {
+    /// Who is lost if a stage says that it cannot go on: one that is gone without a word, or else that stage.
+    fn cause(&self, peer: usize, why: String) -> (usize, String) {
+        let (begin, mut told) = (Instant::now(), vec![peer]);
+        while let Some(left) = CAUSE.checked_sub(begin.elapsed())
+            && let Ok((other, event)) = self.events.recv_timeout(left)
+        {
+            match event {
+                Event::Said(Message::Fault(_)) => told.push(other),
+                Event::Lost(lost) if !told.contains(&other) => return (other, lost),
+                _ => {}
+            }
+        }
+        (peer, why)
+    }
 }
 
 impl Group {
@@ -185,8 +205,9 @@ impl Group {
             // Every reader tells before it ends.
             Err(RecvTimeoutError::Disconnected) => return Err(self.lost(0, "all are lost")),
         };
-        let why = match event {
-            Event::Said(Message::Fault(why)) | Event::Lost(why) => why,
+        let (peer, why) = match event {
+            Event::Said(Message::Fault(why)) => session.cause(peer, why),
+            Event::Lost(why) => (peer, why),
             Event::Said(message) => return Ok(Some((peer, message))),
         };
         self.session = None;

@@ -79,13 +79,18 @@ fn a_lost_host_ends_requests_and_the_group_comes_back() {
     let (want, _) = replicas.submit(request(7, 50, 30)).unwrap().wait().unwrap();
     for lost in [1, 0] {
         let address = hosts.stages[lost].address.clone();
-        let under_way = replicas.submit(request(8, 50, 190)).unwrap();
+        // Some seconds of work, of which the first may be done by then.
+        let long = |seed| replicas.submit(request(seed, 50, 190)).unwrap();
+        let under_way: Vec<_> = (100..160).map(long).collect();
         until("a step", || replicas.status()[0].running > 0);
         hosts.stages.remove(lost);
-        let error = under_way.wait().unwrap_err();
-        let Error::StageLost { stage, of: 3, .. } = &error else { panic!("{error}") };
-        assert!(*stage == lost + 1 || lost == 1 && *stage == 1, "{error}");
-        assert!(error.to_string().contains(&address) || *stage != lost + 1, "{error}");
+        let ended = under_way.into_iter().map(|ticket| ticket.wait().err());
+        let errors: Vec<Error> = ended.flatten().collect();
+        assert!(errors.len() > 4, "{errors:?}");
+        for error in &errors {
+            let Error::StageLost { stage, of: 3, .. } = error else { panic!("{error}") };
+            assert!(*stage == lost + 1 && error.to_string().contains(&address), "{error}");
+        }
         until("it says so", || replicas.status()[0].failure.is_some());
         assert!(replicas.status()[0].comes_back);
         until("who asks is told which", || match replicas.submit(request(9, 5, 5)) {
