@@ -82,12 +82,12 @@ pub(crate) struct PlanArgs {
     #[arg(long, conflicts_with_all = NOT_WITH_SCALING)]
     scaling: bool,
     #[command(flatten)]
-    hosts: HostsArgs,
-    #[command(flatten)]
     output: OutputArgs,
     /// List the machines that come with the program; with --machine, where its numbers come from
     #[arg(long, conflicts_with_all = ["topology", "synthetic", "plot"])]
     machines: bool,
+    #[command(flatten)]
+    hosts: HostsArgs,
 }
 
 /// What is of a prediction, or of another machine.
