@@ -1,7 +1,7 @@
 //! `arclight graph`: one layer's compiled stages, for people.
 
 use crate::book::{Desk, Extent, Memory, What};
-use crate::buffer::{Buffers, Home};
+use crate::buffer::{BufId, Buffer, Buffers, Home};
 use crate::builder::{Graph, Node};
 use crate::compile::{Stage, compile, count_waits};
 use crate::instr::{Instr, InstrKind, Reach, Work};
@@ -62,6 +62,16 @@ impl<'a> LayerListing<'a> {
     /// `(all, global)` waits of the layer.
     pub fn waits(&self) -> (usize, usize) {
         count_waits(&self.stages)
+    }
+
+    /// What is done between waits, and the waits.
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
+    /// A buffer that its instructions name.
+    pub fn buffer(&self, id: BufId) -> &Buffer {
+        self.buffers.get(id)
     }
 
     fn place(&self, instr: &Instr) -> String {
