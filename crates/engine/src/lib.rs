@@ -62,8 +62,9 @@ pub use error::Error;
 pub use file::ModelFile;
 pub use graph::profile::Profile;
 pub use graph::{
-    Adapted, Grid, Inset, KvType, KvTypes, Logits, MatrixShape, Mode, NodeBytes, Outputs, Phase,
-    Plan, Product, Schedule, Schedules, Slice, Sync, Variant,
+    Adapted, Counts, Executor, Grid, Inset, KvType, KvTypes, Limits, Logits, MatrixShape, Mode, NodeBytes,
+    Outputs, Phase, PlaceCounts, Plan, Product, Schedule, Schedules, Slice, Sync, Variant,
+    WaitCounts,
 };
 /// Tokens of a page of keys and values, which is a block of the prefix cache.
 pub use kernels::KV_PAGE;
@@ -72,7 +73,8 @@ pub use images::{Encoder, ImagePart, Prompt, processor};
 pub use kv::{CacheEvent, PageCounts, SeqId};
 pub use load::{FileRead, LoadProgress, LoadReport, Unpacked};
 pub use made::Produce;
-pub use memory::HugePages;
+pub use memory::{HugePages, Pages, Policy};
+pub use models::Hparams;
 pub use options::{AdapterUse, KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
@@ -88,4 +90,5 @@ pub use stages::{
     StageCounts, StageKey, StageOptions, StageServer, StageState, StageStatus, StageStop,
 };
 pub use stop::{StopStrings, Text};
-pub use topology::{CpuId, CpuList, Group, NodeId, NodeList};
+pub use threads::ThreadStats;
+pub use topology::{CpuId, CpuList, Group, Machine, NodeId, NodeList};

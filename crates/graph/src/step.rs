@@ -111,6 +111,16 @@ pub struct Save {
 }
 
 impl<'a> SeqInput<'a> {
+    /// Tokens, and nothing besides: no fixed states to keep on the way, no rows in the place of tokens.
+    pub fn new(
+        tokens: &'a [u32],
+        past: usize,
+        tables: &'a [PageTable],
+        outputs: Outputs,
+    ) -> SeqInput<'a> {
+        SeqInput { tokens, past, tables, outputs, saves: &[], insets: &[] }
+    }
+
     /// The saves that are behind one of these tokens.
     fn saves_within(&self) -> impl Iterator<Item = &'a Save> + Clone + use<'a> {
         let (past, end) = (self.past, self.past + self.tokens.len());

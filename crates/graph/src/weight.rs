@@ -86,8 +86,11 @@ pub trait Catalog {
         self.wanted(name, experts * rows, cols)
     }
 
-    /// Whether there is a tensor that a definition can do without.
-    fn has(&self, name: &str) -> bool;
+    /// Whether there is a tensor that a definition can do without. A catalog that says nothing has none.
+    fn has(&self, name: &str) -> bool {
+        let _ = name;
+        false
+    }
 
     /// The rows of a tensor, where there are weights.
     fn rows(&self, name: &str) -> Option<usize> {
@@ -96,11 +99,14 @@ pub trait Catalog {
     }
 
     /// The `len` elements of a small tensor on which the definition itself depends, such as divisors
-    /// of rotary angles; `None` when there is no such tensor.
+    /// of rotary angles; `None` when there is no such tensor, as in a catalog that says nothing.
     ///
     /// # Errors
     /// When the tensor has another number of elements.
-    fn values(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>, Error>;
+    fn values(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>, Error> {
+        let _ = (name, len);
+        Ok(None)
+    }
 }
 
 impl Catalog for gguf::Gguf<'_> {

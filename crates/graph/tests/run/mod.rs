@@ -24,7 +24,7 @@ pub(crate) fn step<'a>(
     tables: &[PageTable],
     outputs: Outputs,
 ) -> impl Iterator<Item = &'a [f32]> + use<'a> {
-    let input = SeqInput { tokens, past, tables, outputs, saves: &[], insets: &[] };
+    let input = SeqInput::new(tokens, past, tables, outputs);
     let logits = executor.step([input].into_iter()).unwrap();
     (0..logits.len()).map(move |i| logits.row(i))
 }
