@@ -62,9 +62,9 @@ pub use error::Error;
 pub use file::ModelFile;
 pub use graph::profile::Profile;
 pub use graph::{
-    Adapted, Counts, Executor, Grid, Inset, KvType, KvTypes, Limits, Logits, MatrixShape, Mode, NodeBytes,
-    Outputs, Phase, PlaceCounts, Plan, Product, Schedule, Schedules, Slice, Sync, Variant,
-    WaitCounts,
+    Adapted, Counts, Executor, Grid, Inset, KvType, KvTypes, Limits, Logits, MatrixShape, Mode,
+    NodeBytes, Outputs, Phase, PlaceCounts, Plan, Product, Schedule, Schedules, Slice, Sync,
+    Variant, WaitCounts,
 };
 /// Tokens of a page of keys and values, which is a block of the prefix cache.
 pub use kernels::KV_PAGE;

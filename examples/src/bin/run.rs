@@ -9,16 +9,13 @@ use tokenizer::{DecodeOptions, EncodeOptions, Tokenizer};
 
 fn main() -> ExitCode {
     run(|| {
-        // part: load
         let file = ModelFile::open(model_path())?;
         let tokenizer = Tokenizer::from_gguf(file.gguf()?.metadata())?;
         let options = LoadOptions { context: Some(512), ..LoadOptions::default() };
         let mut engine = Engine::load(&file, &options, &mut |_| {})?;
         let model = engine.hparams();
         println!("{}: {} layers, width {}", model.name, model.layers, model.hidden);
-        // end
 
-        // part: ask
         let text = "Once upon a time";
         let whole = EncodeOptions { add_special: true, parse_special: false };
         let prompt = tokenizer.encode(text, whole)?;
@@ -31,11 +28,9 @@ fn main() -> ExitCode {
             ..Request::new(prompt)
         };
         answer(&mut engine, &tokenizer, request)
-        // end
     })
 }
 
-// part: answer
 /// Prints the text of an answer as its tokens come.
 fn answer(engine: &mut Engine, tokenizer: &Tokenizer, request: Request) -> Ended {
     let follows = DecodeOptions { continues: true, ..DecodeOptions::default() };
@@ -51,4 +46,3 @@ fn answer(engine: &mut Engine, tokenizer: &Tokenizer, request: Request) -> Ended
     }
     Ok(())
 }
-// end

@@ -169,13 +169,17 @@ pub(super) fn cargo_fault(text: &str) -> Option<String> {
             "--" => break,
             "-p" => {
                 let name = words.next().unwrap_or_default();
-                let folder = name.strip_prefix("arclight-").unwrap_or(name);
-                package = Some(repository(&format!("crates/{folder}")));
-                if !repository(&format!("crates/{folder}/Cargo.toml")).exists() {
+                let folder = match name.strip_prefix("arclight-").unwrap_or(name) {
+                    "examples" => repository("examples"),
+                    folder => repository(&format!("crates/{folder}")),
+                };
+                if !folder.join("Cargo.toml").exists() {
                     return Some(format!("no package {name}"));
                 }
+                package = Some(folder);
                 continue;
             }
+            "--bin" => "src/bin",
             "--bench" => "benches",
             "--test" => "tests",
             "--example" => "examples",
@@ -194,7 +198,8 @@ pub(super) fn cargo_fault(text: &str) -> Option<String> {
 
 /// Words of a command that are paths in the repository, or in its `crates`, and do not exist.
 pub(super) fn missing_files(text: &str) -> Vec<&str> {
-    let top = ["tools/", "tests/", "demo/", "benchmarks/", "crates/", "docs/", "deploy/"];
+    let top =
+        ["tools/", "tests/", "demo/", "benchmarks/", "crates/", "docs/", "deploy/", "examples/"];
     let within = |word: &str| {
         let (of, rest) = word.split_once('/')?;
         let known = ["src/", "tests/", "benches/", "fuzz/"].iter().any(|f| rest.starts_with(f));
