@@ -3,7 +3,8 @@
 //! The engine speaks token ids only: text, templates and grammars stand beside it. All work is
 //! done by [`Engine::step`], which takes new tokens of any number of sequences at once, a chunk of
 //! one's prompt beside single tokens of others; [`Engine::generate`] answers one request, and
-//! [`Replicas`] serve many on several engines, with the same loop.
+//! [`Replicas`] serve many on several engines, with the same loop. `docs/tutorial.md` in the repository goes
+//! through programs over it.
 //!
 //! ```
 //! use arclight_engine::{Engine, Helpers, LoadOptions, ModelFile, Request, StopReason};
