@@ -4,33 +4,15 @@
 use arclight_vision::{Bounds, Picture};
 use image::codecs::{gif, jpeg, png, webp};
 use image::{ExtendedColorType, ImageEncoder};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use peak_alloc::PeakAlloc;
+use std::sync::{Mutex, PoisonError};
 use testkit::Rng;
 
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
-        MOST.fetch_max(now, Relaxed);
-        // SAFETY: the caller's contract is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static MEMORY: PeakAlloc = PeakAlloc;
+
+/// Tests take turns: what one takes would be counted for the other.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// Pixels that a picture may have here: four times those of the files.
 const PIXELS: u64 = 4 * WIDTH as u64 * HEIGHT as u64;
@@ -134,14 +116,15 @@ fn with_sums(mut file: Vec<u8>) -> Vec<u8> {
 
 /// What decoding takes at most, beside what was there before.
 fn decode(file: &[u8]) -> (Result<Picture, String>, usize) {
-    let before = NOW.load(Relaxed);
-    MOST.store(before, Relaxed);
+    MEMORY.reset_peak_usage();
+    let before = MEMORY.current_usage();
     let picture = Picture::decode(file, Bounds { pixels: PIXELS }).map_err(|e| e.to_string());
-    (picture, MOST.load(Relaxed).saturating_sub(before))
+    (picture, MEMORY.peak_usage().saturating_sub(before))
 }
 
 #[test]
 fn damaged_files_are_errors_or_pictures_within_the_bounds() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let allowed = PIXELS as usize * BYTES_PER_PIXEL + TABLES;
     let mut rng = Rng::new(7);
     for (name, file) in files() {
@@ -172,6 +155,7 @@ fn damaged_files_are_errors_or_pictures_within_the_bounds() {
 /// A size beyond the bounds is told before anything of it is decoded.
 #[test]
 fn sizes_beyond_the_bounds_take_nothing() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let (_, file) = files().into_iter().find(|(name, _)| name == "png rgb").unwrap();
     for side in [121u32, 20_000, 0x7fff_ffff, u32::MAX] {
         let mut file = file.clone();
