@@ -150,11 +150,7 @@ pub(super) fn hear(
         return Err(WireError::Bad("something else than a greeting").into());
     };
     if hello.protocol != PROTOCOL {
-        let (theirs, mine) = (&hello.version, env!("CARGO_PKG_VERSION"));
-        return refuse(
-            stream,
-            format!("this stage runs arclight {mine}, and you {theirs}: use one version"),
-        );
+        return refuse(stream, other_version(&hello));
     }
     let nonce = nonce()?;
     let proof = *me.key.proof("stage", &hello, &nonce).as_bytes();
@@ -171,11 +167,7 @@ pub(super) fn hear(
         return refuse(stream, format!("this is stage {stage}/{of}, not {asked}/{among}"));
     }
     if hello.version != env!("CARGO_PKG_VERSION") {
-        let (theirs, mine) = (&hello.version, env!("CARGO_PKG_VERSION"));
-        return refuse(
-            stream,
-            format!("this stage runs arclight {mine}, and you {theirs}: use one version"),
-        );
+        return refuse(stream, other_version(&hello));
     }
     if hello.model != me.model {
         return refuse(stream, "this stage has another model file".to_owned());
@@ -185,6 +177,11 @@ pub(super) fn hear(
     }
     write_frame(stream, &Message::Accepted.frame())?;
     Ok(hello)
+}
+
+fn other_version(hello: &Hello) -> String {
+    let (theirs, mine) = (&hello.version, env!("CARGO_PKG_VERSION"));
+    format!("this stage runs arclight {mine}, and you {theirs}: use one version")
 }
 
 fn prepare(stream: &TcpStream) -> std::io::Result<()> {
