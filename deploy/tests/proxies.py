@@ -16,30 +16,13 @@ import time
 import urllib.request
 from pathlib import Path
 
-from servers import Server, free_port, post
+from servers import Client, Server, ended, free_port, post
 
 arclight, litellm, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3]).resolve()
 examples = Path(__file__).resolve().parent.parent / "examples"
 folder.mkdir(parents=True, exist_ok=True)
 KEY, MASTER = "key-of-the-servers", "sk-key-of-the-proxy"
 CLIENTS = 4
-
-
-class Client(threading.Thread):
-    """Asks until it is told to stop; what it asked, with times and results."""
-
-    def __init__(self, base, key, model, stream, done):
-        super().__init__(daemon=True)
-        self.base, self.key, self.model, self.stream, self.done, self.asked = base, key, model, stream, done, []
-
-    def run(self):
-        while not self.done.is_set():
-            body = {"model": self.model, "messages": [{"role": "user", "content": "Tell a story."}], "max_tokens": 400,
-                    "ignore_eos": True, "stream": self.stream}
-            start = time.monotonic()
-            status, text = post(f"{self.base}/v1/chat/completions", body, {"authorization": f"Bearer {self.key}"})
-            whole = '"finish_reason":"length"' in text.replace(" ", "") and (not self.stream or "[DONE]" in text)
-            self.asked.append((start, time.monotonic(), status == 200 and whole, f"{status} {text[-300:]}"))
 
 
 def answers(server):
@@ -51,7 +34,13 @@ def answers(server):
 
 def try_proxy(name, base, key, model, servers):
     done = threading.Event()
-    clients = [Client(base, key, model, stream=i % 2 == 0, done=done) for i in range(CLIENTS)]
+    headers = {"authorization": f"Bearer {key}"}
+
+    def body(stream):
+        return lambda _: {"model": model, "messages": [{"role": "user", "content": "Tell a story."}], "max_tokens": 400,
+                          "ignore_eos": True, "stream": stream}
+
+    clients = [Client(f"{base}/v1/chat/completions", body(i % 2 == 0), done, headers) for i in range(CLIENTS)]
     for client in clients:
         client.start()
     first, second = servers
@@ -69,10 +58,7 @@ def try_proxy(name, base, key, model, servers):
     time.sleep(2)
     second.start()
     time.sleep(4)
-    done.set()
-    for client in clients:
-        client.join(timeout=90)
-    asked = [one for client in clients for one in client.asked]
+    asked = ended(clients, done)
     lost = [one for one in asked if not one[2]]
     # What ended a moment after the kill was under way on the killed server; each client has one request at a time.
     beyond = [one for one in lost if not one[0] <= killed <= one[1]]

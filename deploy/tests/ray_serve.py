@@ -17,7 +17,7 @@ import urllib.request
 from pathlib import Path
 
 import yaml
-from servers import DEMO, free_port, post
+from servers import DEMO, Client, ended, free_port, post
 
 arclight, bin, folder = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve(), Path(sys.argv[3]).resolve()
 example = Path(__file__).resolve().parent.parent / "examples" / "ray"
@@ -84,20 +84,10 @@ def family(pid):
     return found
 
 
-class Client(threading.Thread):
-    def __init__(self, at, done):
-        super().__init__(daemon=True)
-        self.at, self.done, self.asked = at, done, []
-
-    def run(self):
-        while not self.done.is_set():
-            stream = self.at % 2 == 0
-            body = {"model": "demo", "prompt": f"Story {len(self.asked)} of {self.at}.", "max_tokens": 200, "ignore_eos": True, "stream": stream}
-            start = time.monotonic()
-            status, text = post(f"{base}/v1/completions", body)
-            whole = '"finish_reason":"length"' in text.replace(" ", "") and (not stream or "[DONE]" in text)
-            self.asked.append((start, time.monotonic(), status == 200 and whole, f"{status} {text[-300:]}"))
-            time.sleep(0.02)
+def body(at):
+    """Requests of a client."""
+    return lambda number: {"model": "demo", "prompt": f"Story {number} of {at}.", "max_tokens": 200, "ignore_eos": True,
+                           "stream": at % 2 == 0}
 
 
 def until(what, seconds, true):
@@ -142,7 +132,8 @@ try:
     assert status == 400 and "prompt" in text, (status, text)
 
     done = threading.Event()
-    clients = [Client(at, done) for at in range(4)]
+    # Of what Ray needs to start a node these must leave something.
+    clients = [Client(f"{base}/v1/completions", body(at), done, pause=0.02) for at in range(4)]
     for client in clients:
         client.start()
     time.sleep(4)
@@ -160,10 +151,7 @@ try:
     joins()
     until("a server on a new node", 240, lambda: joins() and len(servers()) == 2)
     time.sleep(4)
-    done.set()
-    for client in clients:
-        client.join(timeout=90)
-    asked = [one for client in clients for one in client.asked]
+    asked = ended(clients, done)
     lost = [one for one in asked if not one[2]]
     server, machine = kills
     at_server = [one for one in lost if one[0] <= server <= one[1]]

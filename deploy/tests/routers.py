@@ -14,30 +14,12 @@ import time
 import urllib.request
 from pathlib import Path
 
-from servers import Server, free_port, post
+from servers import Client, Server, ended, free_port, post
 
 arclight, bin, folder = sys.argv[1], Path(sys.argv[2]).resolve(), Path(sys.argv[3]).resolve()
 examples = Path(__file__).resolve().parent.parent / "examples" / "routers"
 folder.mkdir(parents=True, exist_ok=True)
 CLIENTS = 4
-
-
-class Client(threading.Thread):
-    """Asks until it is told to stop; what it asked, with times and results."""
-
-    def __init__(self, base, at, done):
-        super().__init__(daemon=True)
-        self.base, self.at, self.done, self.asked = base, at, done, []
-
-    def run(self):
-        while not self.done.is_set():
-            stream = self.at % 2 == 0
-            body = {"model": "demo", "messages": [{"role": "user", "content": f"Story {len(self.asked)} of {self.at}."}],
-                    "max_tokens": 300, "ignore_eos": True, "stream": stream}
-            start = time.monotonic()
-            status, text = post(f"{self.base}/v1/chat/completions", body)
-            whole = '"finish_reason":"length"' in text.replace(" ", "") and (not stream or "[DONE]" in text)
-            self.asked.append((start, time.monotonic(), status == 200 and whole, f"{status} {text[-300:]}"))
 
 
 def answers(server):
@@ -84,7 +66,12 @@ def run(name):
 
 def try_router(name, base, servers):
     done = threading.Event()
-    clients = [Client(base, i, done) for i in range(CLIENTS)]
+
+    def body(at):
+        return lambda number: {"model": "demo", "messages": [{"role": "user", "content": f"Story {number} of {at}."}],
+                               "max_tokens": 300, "ignore_eos": True, "stream": at % 2 == 0}
+
+    clients = [Client(f"{base}/v1/chat/completions", body(at), done) for at in range(CLIENTS)]
     for client in clients:
         client.start()
     first, second, _ = servers
@@ -99,10 +86,7 @@ def try_router(name, base, servers):
     time.sleep(2)
     second.start()
     time.sleep(6)
-    done.set()
-    for client in clients:
-        client.join(timeout=90)
-    asked = [one for client in clients for one in client.asked]
+    asked = ended(clients, done)
     lost = [one for one in asked if not one[2]]
     # Each client has one request at a time: what is lost began before the kill and ended after it.
     beyond = [one for one in lost if not one[0] <= killed <= one[1]]

@@ -4,6 +4,7 @@ import json
 import re
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -69,3 +70,29 @@ def post(url, body, headers=None, timeout=60):
         return fault.code, fault.read().decode()
     except Exception as fault:  # Refused, reset, cut off.
         return 0, repr(fault)
+
+
+class Client(threading.Thread):
+    """Asks until it is told to stop; what it asked, with times and results. `body` makes the request of a number, which has
+    to end by its length; `headers` as of `post`."""
+
+    def __init__(self, url, body, done, headers=None, pause=0.0):
+        super().__init__(daemon=True)
+        self.url, self.body, self.done, self.headers, self.pause, self.asked = url, body, done, headers, pause, []
+
+    def run(self):
+        while not self.done.is_set():
+            body = self.body(len(self.asked))
+            start = time.monotonic()
+            status, text = post(self.url, body, self.headers)
+            whole = '"finish_reason":"length"' in text.replace(" ", "") and (not body["stream"] or "[DONE]" in text)
+            self.asked.append((start, time.monotonic(), status == 200 and whole, f"{status} {text[-300:]}"))
+            time.sleep(self.pause)
+
+
+def ended(clients, done):
+    """All that clients have asked, once they have ended."""
+    done.set()
+    for client in clients:
+        client.join(timeout=90)
+    return [one for client in clients for one in client.asked]
