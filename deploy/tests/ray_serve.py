@@ -84,7 +84,7 @@ def family(pid):
     return found
 
 
-def body(at):
+def story(at):
     """Requests of a client."""
     return lambda number: {"model": "demo", "prompt": f"Story {number} of {at}.", "max_tokens": 200, "ignore_eos": True,
                            "stream": at % 2 == 0}
@@ -133,7 +133,7 @@ try:
 
     done = threading.Event()
     # Of what Ray needs to start a node these must leave something.
-    clients = [Client(f"{base}/v1/completions", body(at), done, pause=0.02) for at in range(4)]
+    clients = [Client(f"{base}/v1/completions", story(at), done, pause=0.02) for at in range(4)]
     for client in clients:
         client.start()
     time.sleep(4)
