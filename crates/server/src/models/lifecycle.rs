@@ -80,7 +80,9 @@ struct Status {
     backoff: Backoff,
     /// When it was loaded last.
     loaded: Instant,
-    /// When it is loaded again, of one that has failed.
+    /// Why it has failed, until it has been loaded again.
+    failed: Option<String>,
+    /// When that will be.
     again: Option<Instant>,
 }
 
@@ -118,6 +120,7 @@ impl Entry {
                 configured: idle,
                 backoff: Backoff::new(common.options.reload_wait),
                 loaded: now,
+                failed: None,
                 again: None,
             }),
             changed: Notify::new(),
@@ -439,6 +442,7 @@ impl Models {
                 tracing::error!(model = name, "{why}; it is loaded again in {wait:.1?}");
                 let again = Instant::now() + wait;
                 status.again = Some(again);
+                status.failed = Some(why.clone());
                 again
             };
             entry.set(Phase::Unloaded(Some(why)));
@@ -448,7 +452,9 @@ impl Models {
             }
             match self.lease(&entry, None).await {
                 Ok(_) => {
-                    entry.status().again = None;
+                    let mut status = entry.status();
+                    (status.failed, status.again) = (None, None);
+                    drop(status);
                     entry.app.metrics.reloaded();
                     return;
                 }
@@ -479,17 +485,14 @@ impl Entry {
             return None;
         }
         status.phase = Phase::Leaving;
+        status.failed = Some(why.clone());
         Some(why)
     }
 
     /// Why it does not work, from its failure until it is loaded again.
     pub(super) fn failure(&self) -> Option<String> {
-        let status = self.status();
-        match (&status.phase, status.again) {
-            (Phase::Unloaded(Some(why)), Some(_)) => Some(why.clone()),
-            (_, Some(_)) => Some("it has failed, and is being loaded again".to_owned()),
-            (_, None) => self.app.failure(),
-        }
+        let failed = self.status().failed.clone();
+        failed.or_else(|| self.app.failure())
     }
 
     /// Takes no more requests, if it is loaded.

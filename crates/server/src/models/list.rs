@@ -38,7 +38,7 @@ fn described(entry: &Entry, name: &str) -> Model {
     let (value, error) = match (&phase, entry.failure()) {
         (Phase::Loaded, Some(why)) => ("failed", Some(why)),
         (Phase::Unloaded(why), _) => (phase.word(), why.clone()),
-        _ => (phase.word(), None),
+        (_, failure) => (phase.word(), failure),
     };
     Model::of(&entry.app, name).with(Status { value, error })
 }

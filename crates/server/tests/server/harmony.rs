@@ -51,8 +51,11 @@ static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
     }
     let mut bytes = Vec::new();
     writer.write_to(&mut bytes).unwrap();
+    // Other processes of this test may have it mapped: it is replaced, not written over.
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("harmony.gguf");
-    std::fs::write(&path, bytes).unwrap();
+    let own = path.with_extension(std::process::id().to_string());
+    std::fs::write(&own, bytes).unwrap();
+    std::fs::rename(&own, &path).unwrap();
     path
 });
 

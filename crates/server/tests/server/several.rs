@@ -376,50 +376,79 @@ async fn wait(what: &str, so: impl AsyncFn() -> bool) {
     panic!("not so within 12 s: {what}");
 }
 
-#[tokio::test]
-async fn a_model_that_has_failed_is_loaded_again() {
-    let common = Options { reload_wait: Duration::from_secs(3), ..options() };
-    let all = [("a", 1, true, None), ("b", 1, false, None)];
-    let server = Server::with(&common, (2, GIB), &all);
-    let running = {
-        let models = server.models.clone();
-        tokio::spawn(async move { models.run(|| {}).await })
-    };
+/// A server of a pinned `a` and a `b`, both loaded, that waits for `reload_wait` before it loads one again.
+async fn two(reload_wait: Duration) -> (Server, impl AsyncFn() -> Reply, AbortOnDrop) {
+    let common = Options { reload_wait, ..options() };
+    let server = Server::with(&common, (2, GIB), &[("a", 1, true, None), ("b", 1, false, None)]);
+    let models = server.models.clone();
+    let running = AbortOnDrop(tokio::spawn(async move {
+        let _ = models.run(|| {}).await;
+    }));
     assert_eq!(server.ask("b").await.status, StatusCode::OK);
-    let health = async || server.direct.get("/health").await;
+    let direct = Direct { router: server.direct.router.clone() };
+    let health = async move || direct.get("/health").await;
     wait("the pinned one is loaded", async || health().await.status == StatusCode::OK).await;
+    (server, health, running)
+}
 
-    // One that is not pinned: the others go on, and it cannot be loaded the first time.
-    server.sources[1].faults.store(1, SeqCst);
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_has_failed_says_so() {
+    let (server, health, _running) = two(Duration::from_secs(3600)).await;
+    // One that is not pinned: the others go on.
     server.sources[1].fails();
     wait("b has failed", async || server.states().await[1].1 == "failed").await;
+    // At no time from now on is it told without its reason.
+    for _ in 0..20 {
+        let list = server.direct.get("/v1/models/b").await.json();
+        assert!(list["status"]["error"].as_str().unwrap().contains("told to"), "{list}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let reply = server.ask("b").await;
     assert_eq!(reply.json()["error"]["code"], "replica_failed", "{}", reply.text);
-    assert!(reply.headers["retry-after"] != "0");
-    let list = server.direct.get("/v1/models/b").await.json();
-    assert!(list["status"]["error"].as_str().unwrap().contains("told to"), "{list}");
+    let seconds: u64 = reply.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=3600).contains(&seconds), "{seconds}");
     assert_eq!(server.ask("a").await.status, StatusCode::OK);
     let healthy = health().await;
     assert_eq!((healthy.status, &healthy.json()["failed"]), (StatusCode::OK, &json!(["b"])));
     let page = server.direct.get("/metrics").await.text;
     assert!(page.contains("arclight:model_failed{model_name=\"b\"} 1\n"), "{page}");
     assert!(page.contains("arclight:model_failed{model_name=\"a\"} 0\n"), "{page}");
+
+    // The pinned one: the server is not well without it.
+    server.sources[0].fails();
+    wait("a has failed", async || health().await.json()["error"]["code"] == "replica_failed").await;
+}
+
+#[tokio::test]
+async fn a_model_that_has_failed_is_loaded_again() {
+    let (server, health, _running) = two(Duration::from_millis(100)).await;
+    // It cannot be loaded the first time.
+    server.sources[1].faults.store(1, SeqCst);
+    server.sources[1].fails();
+    wait("b is loaded", async || server.sources[1].loads.load(SeqCst) == 3).await;
     wait("b works again", async || server.ask("b").await.status == StatusCode::OK).await;
-    assert_eq!(server.sources[1].loads.load(SeqCst), 3, "the second attempt failed");
     wait("it is counted", async || {
         let page = server.direct.get("/metrics").await.text;
         page.contains("arclight:model_reloads_total{model_name=\"b\"} 1\n")
+            && page.contains("arclight:model_failed{model_name=\"b\"} 0\n")
     })
     .await;
     assert!(health().await.json().get("failed").is_none());
+    let list = server.direct.get("/v1/models/b").await.json();
+    assert_eq!((&list["status"]["value"], list["status"].get("error")), (&json!("loaded"), None));
 
-    // The pinned one: the server is not well until it works again.
     server.sources[0].fails();
-    wait("a has failed", async || health().await.json()["error"]["code"] == "replica_failed").await;
+    wait("a is loaded", async || server.sources[0].loads.load(SeqCst) == 2).await;
     wait("a works again", async || health().await.status == StatusCode::OK).await;
-    assert_eq!(server.sources[0].loads.load(SeqCst), 2);
     assert_eq!(server.ask("a").await.status, StatusCode::OK);
-    running.abort();
 }
 
 #[tokio::test]

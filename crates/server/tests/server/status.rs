@@ -50,8 +50,14 @@ async fn figures_are_those_of_what_was_asked() {
     // Time passes between two looks, or there are no rates.
     tokio::time::sleep(Duration::from_millis(600)).await;
     let answer = server.chat(json!({"max_tokens": 5, "ignore_eos": true})).await.json();
+    // The client has its answer before the replica has told of the last step.
     let status = until(&server, "the last step is told", |status| {
-        status["replicas"][0]["groups"][0]["rates"].is_object()
+        let replica = &status["replicas"][0];
+        replica["totals"]["answers"] == 1
+            && replica["running"] == 0
+            && replica["pages"]["used"] == 0
+            && replica["groups"][0]["rates"].is_object()
+            && status["requests"][0].is_object()
     })
     .await;
     let prompt = answer["usage"]["prompt_tokens"].as_u64().unwrap();
