@@ -28,6 +28,7 @@ pub(super) struct Reading {
     /// The answer ends with its first call.
     pub(super) one_call: bool,
     pub(super) prompt_tokens: usize,
+    pub(super) submitted: Instant,
     /// The one token is computed for the prompt's sake only.
     pub(super) discard: bool,
 }
@@ -64,7 +65,6 @@ pub(super) struct Choice {
 
 impl Choice {
     pub(super) fn new(ticket: Ticket, reading: Reading) -> Choice {
-        let now = Instant::now();
         Choice {
             items: Some(items(ticket)),
             decoder: Decoder::new(reading.tokenizer.clone(), reading.decode),
@@ -84,9 +84,9 @@ impl Choice {
             reasoning_tokens: 0,
             end_token: None,
             place: None,
-            submitted: now,
+            submitted: reading.submitted,
             first: None,
-            last: now,
+            last: reading.submitted,
         }
     }
 

@@ -20,6 +20,7 @@ use chat::{
 };
 use grammar::Matcher;
 use std::sync::Arc;
+use std::time::Instant;
 use tokenizer::{DecodeOptions, EncodeOptions, Message, RenderOptions};
 
 /// What a request has become before it is submitted.
@@ -471,6 +472,8 @@ fn begin(model: &Model, prepared: &Prepared, seeds: &[u64]) -> Result<Vec<Choice
         .map(|(prompt, choice)| request(prompt, choice))
         .collect();
     let lengths: Vec<usize> = requests.iter().map(|r| r.prompt.len()).collect();
+    // Before: the first token may be there when the call returns.
+    let submitted = Instant::now();
     let tickets = model.replicas.submit_all(requests)?;
     let choices = tickets.into_iter().zip(lengths).map(|(ticket, prompt_tokens)| {
         let parser = prepared.parser.clone();
@@ -482,6 +485,7 @@ fn begin(model: &Model, prepared: &Prepared, seeds: &[u64]) -> Result<Vec<Choice
             parser: parser.map(|options| Parser::new(&model.format, options)),
             one_call: prepared.one_call,
             prompt_tokens,
+            submitted,
             discard,
         };
         Choice::new(ticket, reading)
