@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 use tokenizer::Tokenizer;
 use tracing::Span;
 
@@ -99,6 +100,11 @@ impl Answer {
             ready,
             of: 0,
         }
+    }
+
+    /// When it was submitted; now if it has no choices.
+    pub(crate) fn submitted(&self) -> Instant {
+        self.choices.first().map_or_else(Instant::now, |choice| choice.times().0)
     }
 
     /// How many there are.

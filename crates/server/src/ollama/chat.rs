@@ -88,7 +88,7 @@ pub(crate) async fn chat(
         generation,
     };
     let mut answer = normal::chat(&app, request).await?;
-    head.submitted();
+    head.submitted(answer.submitted());
     if shared.stream.unwrap_or(true) {
         let lines = Lines::new(head, Kind::Chat, logprobs);
         return Ok(respond(answer, lines, Framing::Lines, app.options.ping));

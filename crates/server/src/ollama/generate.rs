@@ -58,7 +58,7 @@ pub(crate) async fn generate(
     let raw = fields.raw.unwrap_or(false);
     let logprobs = shared.generation(&app, client)?.logprobs.is_some();
     let mut answer = start(&app, client, &model, fields, &shared).await?;
-    head.submitted();
+    head.submitted(answer.submitted());
     // A raw prompt has no exchange to go on with, and tokens do not contain images.
     let tokenizer = (!raw && !sees).then(|| model.tokenizer.clone());
     if shared.stream.unwrap_or(true) {

@@ -22,9 +22,9 @@ impl Head {
         Head { model, start: Instant::now(), load: Duration::ZERO }
     }
 
-    /// The request has been submitted.
-    pub(super) fn submitted(&mut self) {
-        self.load = self.start.elapsed();
+    /// When the request was submitted.
+    pub(super) fn submitted(&mut self, at: Instant) {
+        self.load = at.saturating_duration_since(self.start);
     }
 
     /// An object that says something before the answer is over, or at its end.

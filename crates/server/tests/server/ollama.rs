@@ -44,11 +44,11 @@ async fn lines_are_the_default_and_say_what_the_whole_says() {
     for field in ["done", "done_reason", "eval_count", "prompt_eval_count", "model"] {
         assert_eq!(whole[field], last[field], "{field}");
     }
-    // Nanoseconds: an answer of some tokens takes longer than ten microseconds.
+    // Nanoseconds: a first token takes longer than ten microseconds.
     let time = |name: &str| last[name].as_u64().unwrap();
-    assert!(time("eval_duration") > 10_000 && time("prompt_eval_duration") > 10_000);
+    assert!(time("prompt_eval_duration") > 10_000);
     let parts = time("load_duration") + time("prompt_eval_duration") + time("eval_duration");
-    assert!(time("total_duration") >= parts);
+    assert!(time("total_duration") >= parts && time("eval_duration") > 0, "{last}");
     let chat = server.chat(json!({})).await.json();
     assert_eq!(chat["choices"][0]["message"]["content"], text);
     assert_eq!(chat["usage"]["completion_tokens"], last["eval_count"]);
