@@ -10,6 +10,7 @@ use arclight_engine::{
 use serde_json::Value;
 use std::sync::Arc;
 use testkit::repository;
+use topology::CpuId;
 
 const MODELS: &[&str] = &[
     "bert",
@@ -110,6 +111,28 @@ fn a_text_has_the_same_bits_whoever_is_beside_it() {
             };
             let mut other = engine(model, &options);
             assert_eq!(hidden(&mut other, &texts), alone, "{model}, {nodes} nodes");
+        }
+    }
+}
+
+/// Programs are compiled anew without the threads of a core. Encoders have no operator that makes logits.
+#[test]
+fn texts_go_on_without_a_core() {
+    for model in MODELS {
+        let all = texts(model);
+        let texts: Vec<&[u32]> = all.iter().map(|(tokens, _)| &**tokens).collect();
+        let options = LoadOptions { sequences: Some(8), threads: Some(3), ..options() };
+        let mut engine = engine(model, &options);
+        let expected = hidden(&mut engine, &texts);
+        let mut groups = engine.executor().plan().groups.clone();
+        for (at, cpu) in groups.iter_mut().flat_map(|group| &mut group.cpus).enumerate() {
+            *cpu = CpuId(100 + at as u32);
+        }
+        let machine = topology::Machine::read().unwrap();
+        engine.executor().rearrange(groups, Vec::new(), &machine).unwrap();
+        for left in [&[CpuId(101)][..], &[]] {
+            engine.executor().leave_out(left).unwrap();
+            assert_eq!(hidden(&mut engine, &texts), expected, "{model} without {left:?}");
         }
     }
 }

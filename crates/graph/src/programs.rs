@@ -126,6 +126,8 @@ impl Executor {
         let limits = self.limits();
         let compiled = Compiled::new(&first.graph, &plan, &spans, limits, &asked);
         let Compiled { programs, mut buffers, scratch } = compiled;
+        // Declared before there is room: a model without a head has no operator that makes logits.
+        let (logits, hidden) = (buffers.logits(), buffers.hidden(self.form.hidden));
         let sizes = Sizes { limits, private_rows: self.form.private_rows, scratch };
         // What has room already stays where it is.
         let fits = scratch == self.scratch && buffers.iter().eq(self.buffers.iter());
@@ -153,7 +155,7 @@ impl Executor {
         if let Some(room) = room {
             self.storage.move_to(room);
         }
-        (self.logits, self.hidden) = (buffers.logits(), buffers.hidden(self.form.hidden));
+        (self.logits, self.hidden) = (logits, hidden);
         (self.buffers, self.scratch) = (buffers, scratch);
         self.forced = self.forced.filter(|v| self.replicas[0].programs.contains_key(v));
         self.recorder = None;
