@@ -18,6 +18,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "compare")]
 import arm  # noqa: E402
 import page  # noqa: E402
 import points  # noqa: E402
+import products  # noqa: E402
 import sandwich  # noqa: E402
 import zigllama  # noqa: E402
 from arclight_paper import FIGURES as ARCLIGHT, SYNC_A, SYNC_B, gain, sync_gain  # noqa: E402
@@ -26,7 +27,7 @@ from measure import Load  # noqa: E402
 from points import OURS, PEER, PREDICTED, PUBLISHED, Point, Results  # noqa: E402
 from session import FULL, Answer, Session, our_point  # noqa: E402
 
-FIGURES = [*ARCLIGHT, *arm.FIGURES, *sandwich.FIGURES, *zigllama.FIGURES]
+FIGURES = [*ARCLIGHT, *arm.FIGURES, *sandwich.FIGURES, *products.FIGURES, *zigllama.FIGURES]
 BY_NAME = {f.name: f for f in FIGURES}
 
 PROFILE_TABLE = """
@@ -69,7 +70,29 @@ class Fake(Session):
         if program == "timeout":
             Path(option(command, "--profile-file")).write_text("[search]\ncomplete = true\nseconds = 12.5\n")
             return self.said("{}")
+        if program == "cargo":
+            return self.said("\n".join(["Running", *map(json.dumps, self.product_rows(command))]))
+        if program == "env":
+            return self.said("\n".join(map(json.dumps, self.library_rows(command))))
         return self.said(json.dumps(getattr(self, what.replace("-", "_") + "_json")(command)), PROFILE_TABLE)
+
+    def product_rows(self, command: list[str]) -> list[dict]:
+        """Two matrices; the tuned way is twice as fast as no search, and took 3 s for each."""
+        times = {"default": 2.0, "sandwich": 1.0, "roller": 1.0, "model": 4.0}
+        return [{"matrix": name, "type": "BF16", "rows": rows, "cols": 1000, "tokens": int(tokens), "threads": 48,
+                 "way": way, "seconds": seconds, "low": seconds, "high": seconds, "products_timed": 7,
+                 "search_seconds": 3.0, "complete": way != "roller"}
+                for name, rows in (("qkv", 1000), ("down", 2000)) for tokens in option(command, "tokens").split(",")
+                for way, seconds in times.items()]
+
+    def library_rows(self, command: list[str]) -> list[dict]:
+        library, _, of, threads, shapes, counts, _ = command[4:]
+        if (library, of) == ("openblas", "bf16"):
+            return [{"library": library, "type": of, "error": "it has no such product"}]
+        return [{"library": library, "type": of, "rows": rows, "cols": cols, "tokens": int(tokens), "threads": int(threads),
+                 "seconds": 3.0, "low": 3.0, "high": 3.0}
+                for rows, cols in (map(int, shape.split("x")) for shape in shapes.split(","))
+                for tokens in counts.split(",")]
 
     def said(self, out: str, err: str = "") -> Answer:
         return Answer(out, err, Load(0.0, 0.0), "")
@@ -129,6 +152,7 @@ def session(cores: tuple[int, ...] = (48,) * 4, peer: bool = True) -> Fake:
     made = Fake(Path("arclight"), Path("/llama") if peer else None, Path("m.gguf"), Path("s.gguf"), "qwen3-4b:q4_0",
                 Cluster(cores), FULL, work, 50)
     made.begin(1)
+    made.kept["libraries"] = Path("python"), {name: Path(name) for name in products.FILES}
     return made
 
 
@@ -328,6 +352,27 @@ class Sweeps(unittest.TestCase):
         self.assertEqual(len(found), 2 * 3 * 3 * 2)
         words = dict(sandwich.configuration_verdicts(found))
         self.assertIn("group and remove: up to 1.30 x", words["EPYC: grouping and reduction are essential"])
+
+
+    def test_products_are_measured_once_and_stand_beside_libraries(self):
+        made = session()
+        found = swept("products", made)
+        qkv = [p for p in found if p.panel == products.SPEED.format("bf16, qkv") and p.x == "8"]
+        # 8 tokens of 1000 x 1000 in one second.
+        self.assertEqual({p.series: p.value for p in qkv}, {
+            "arclight, no search": 0.004, "arclight, tuned": 0.008, "onednn": 0.008 / 3, "mkl": 0.008 / 3})
+        self.assertIn("openblas, bf16: it has no such product", made.left_out)
+        said, ratios = next(products.product_verdicts(found + points.published(BY_NAME["products"])))
+        self.assertIn("EPYC 7H12: 2.26", said)
+        self.assertIn("bf16: 3.00 times onednn; bf16: 3.00 times mkl; f32: 3.00 times onednn", ratios)
+        before = len(made.commands)
+        searched = swept("searches", made)
+        self.assertEqual(len(made.commands), before)
+        words = next(products.search_verdicts(searched))[1]
+        self.assertEqual(words, "arclight, tuned: 2.00 times no search, 6.0 s; like Roller: 2.00 times no search, 6.0 s; "
+                                "by a model alone: 0.50 times no search, 6.0 s")
+        notes = {p.series: p.note for p in searched if p.panel == products.SEARCHED}
+        self.assertEqual(notes["like Roller"], "7 products timed; it ended with its time")
 
 
 class Page(unittest.TestCase):

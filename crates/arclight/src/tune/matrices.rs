@@ -2,8 +2,8 @@
 
 use super::lab::{Run, ask};
 use crate::error::Error;
-use graph::{Plan, Product, Schedule, Schedules, ShapeUse, Slice, usual_slice};
-use kernels::{Kernels, MicroKernel};
+use graph::{Plan, Product, Schedule, Schedules, ShapeUse};
+use kernels::Kernels;
 use std::time::Duration;
 use tune::schedule::{Bench, Kernel, Problem, TunedRow, TunedSchedules};
 
@@ -67,24 +67,11 @@ impl Bench for Products<'_> {
     type Error = Error;
 
     fn kernels(&self, problem: &Problem, _tokens: usize) -> Vec<Kernel> {
-        let of = |part: &(gguf::TensorType, usize)| self.kernels.family(part.0);
-        let mut lists = problem.shape.parts.iter().map(of);
-        let mut common: Vec<MicroKernel> = lists.next().unwrap_or_default();
-        lists.for_each(|list| common.retain(|kernel| list.contains(kernel)));
-        let tile = |kernel| {
-            let (tiles, tokens) = self.kernels.kernel_size(kernel);
-            Slice { tiles, tokens }
-        };
-        // The first leaves the choice to the kernels.
-        let usual = common.first().map(|&kernel| Kernel { kernel: None, tile: tile(kernel) });
-        let named = common.iter().map(|&k| Kernel { kernel: Some(k), tile: tile(k) });
-        usual.into_iter().chain(named).collect()
+        problem.candidates(self.kernels)
     }
 
     fn default(&self, problem: &Problem, tokens: usize) -> Schedule {
-        let slice = usual_slice(&self.plan, self.kernels, &problem.shape, tokens);
-        let whole = Schedule { slice: Some(slice), ..Schedule::default() };
-        whole.at(&problem.shape, tokens)
+        problem.default_schedule(&self.plan, self.kernels, tokens)
     }
 
     fn time(

@@ -22,5 +22,5 @@ mod table;
 pub use graph::{Grid, MatrixShape, Schedule, Slice};
 pub use run::{Found, Scheduler};
 pub use session::{Bench, ScheduleProgress};
-pub use shape::{Kernel, Problem};
+pub use shape::{Kernel, Problem, grids};
 pub use table::{Compared, Tuned, TunedRow, TunedSchedules};

@@ -5,8 +5,8 @@
 //! computed by a micro-kernel, a register tile at a time. No slice may be so large that a part gets none
 //! ([`graph::largest_slice`]).
 
-use graph::{Grid, MatrixShape, Slice};
-use kernels::MicroKernel;
+use graph::{Grid, MatrixShape, Plan, Schedule, Slice, usual_slice};
+use kernels::{Kernels, MicroKernel};
 
 /// The weight matrices of one shape at one level of threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,9 +29,33 @@ pub struct Kernel {
     pub tile: Slice,
 }
 
+impl Problem {
+    /// The micro-kernels of `kernels` that can multiply all its parts, as [`Bench::kernels`](super::Bench::kernels)
+    /// gives them: the first leaves the choice to the kernels, the others are named.
+    pub fn candidates(&self, kernels: &Kernels) -> Vec<Kernel> {
+        let mut lists = self.shape.parts.iter().map(|part| kernels.family(part.0));
+        let mut common: Vec<MicroKernel> = lists.next().unwrap_or_default();
+        lists.for_each(|list| common.retain(|kernel| list.contains(kernel)));
+        let tile = |kernel| {
+            let (tiles, tokens) = kernels.kernel_size(kernel);
+            Slice { tiles, tokens }
+        };
+        let usual = common.first().map(|&kernel| Kernel { kernel: None, tile: tile(kernel) });
+        let named = common.iter().map(|&k| Kernel { kernel: Some(k), tile: tile(k) });
+        usual.into_iter().chain(named).collect()
+    }
+
+    /// How `tokens` tokens are multiplied without a schedule, with the slice that they then have.
+    pub fn default_schedule(&self, plan: &Plan, kernels: &Kernels, tokens: usize) -> Schedule {
+        let slice = usual_slice(plan, kernels, &self.shape, tokens);
+        let whole = Schedule { slice: Some(slice), ..Schedule::default() };
+        whole.at(&self.shape, tokens)
+    }
+}
+
 /// All grids that occupy as many threads as any grid of this product can: all of them where tiles, tokens and
 /// splits allow it. By parts of the rows, then of the tokens, ascending.
-pub(super) fn grids(problem: &Problem, tokens: usize) -> Vec<Grid> {
+pub fn grids(problem: &Problem, tokens: usize) -> Vec<Grid> {
     let tiles = problem.shape.tiles();
     let of = |threads: usize| -> Vec<Grid> {
         let mut grids = vec![];
