@@ -10,6 +10,15 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+# Options that are of no use without another.
+NEEDS = {
+    ("kv-events-replay", "kv-events-pod"): 'kv-events = "tcp://*:5557"',
+    ("files-bytes", "file-bytes", "batch-requests"): 'files-dir = "/nowhere"',
+    ("stage-listen", "stage-key-file"): 'stage = "1/2"',
+    ("stages",): 'stage = "2/2"',
+    ("stage", "stage-key-file"): 'stage-listen = "10.0.0.1:7001"',
+    ("manage-models",): 'models-dir = "/nowhere"',
+}
 program, path = sys.argv[1:]
 usage = subprocess.run([program, "serve", "--help"], capture_output=True, text=True, check=True).stdout
 # Those of every command are no keys of the file.
@@ -24,8 +33,8 @@ with tempfile.TemporaryDirectory() as folder:
     for line, key in re.findall(r"^#(([a-z-]+) = .*)$", text, re.M):
         if key in ("models-dir", "pin"):
             continue  # Of several models, which have to be there.
-        # Two of them go with another.
-        with_it = 'kv-events = "tcp://*:5557"\n' if key.startswith("kv-events-") else ""
+        # Some go with another.
+        with_it = "".join(f"{other}\n" for keys, other in NEEDS.items() if key in keys)
         config.write_text(f'model = "/nowhere.gguf"\n{with_it}{line}\n')
         done = subprocess.run([program, "serve", "--config", config], capture_output=True, text=True, timeout=30)
         assert "/nowhere.gguf" in done.stderr, f"{line}: {done.stderr}"

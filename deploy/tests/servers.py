@@ -31,7 +31,8 @@ class Server:
             self.process = subprocess.Popen([*self.command, "--port", str(self.port)], stdout=log, stderr=log)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            ready = re.search(r"^serving .* on http://([^/]*)/v1", self.log.read_text(), re.M)
+            # A line of text, or the message of a line of JSON.
+            ready = re.search(r"""(?:^|")serving .* on http://([^/]*)/v1""", self.log.read_text(), re.M)
             if ready:
                 self.address = ready[1]
                 self.port = int(self.address.rpartition(":")[2])
