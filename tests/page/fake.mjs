@@ -18,6 +18,8 @@ export class Fake {
   states = {};
   /** What `/status.json` gives. */
   status = null;
+  /** The query of the last request for it. */
+  looked = '';
   /** Tools of MCP servers, and the calls of them. */
   tools = null;
   called = [];
@@ -44,7 +46,7 @@ export class Fake {
   }
 
   async handle(asked, answer) {
-    const { pathname } = new URL(asked.url, 'http://x');
+    const { pathname, search } = new URL(asked.url, 'http://x');
     const api = pathname.startsWith('/v1/') || pathname.startsWith('/api/') || pathname === '/status.json' || (this.tools && pathname === '/page/mcp');
     if (!api) return this.pass(asked, answer);
     if (this.key && asked.headers.authorization !== `Bearer ${this.key}`) {
@@ -57,7 +59,10 @@ export class Fake {
       return json(answer, { object: 'list', data: this.models.map(model) });
     }
     if (pathname === '/api/show') return json(answer, { capabilities: this.capabilities, parameters: 'temperature                    0.8\ntop_k                          40' });
-    if (pathname === '/status.json') return json(answer, this.status);
+    if (pathname === '/status.json') {
+      this.looked = search;
+      return json(answer, this.status);
+    }
     if (pathname === '/page/mcp') {
       if (asked.method === 'GET') return json(answer, { tools: this.tools });
       const call = JSON.parse(body);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import test, { after, before } from 'node:test';
 import { Fake } from './fake.mjs';
-import { ARCLIGHT_URL, PHONE, accessible, close, launch, open, quit, shot } from './support.mjs';
+import { ARCLIGHT_SEVERAL_URL, ARCLIGHT_URL, PHONE, accessible, close, launch, open, quit, shot } from './support.mjs';
 
 let fake;
 before(async () => {
@@ -126,6 +126,75 @@ test('it shows machines with several nodes, and experts', async () => {
     }
     await close(page);
   }
+});
+
+const LONG = 'a-model-with-a-name-that-is-longer-than-a-phone-is-wide-q4_k_m';
+const model = (name, state, more) => ({ name, state, error: null, pinned: false, running: 0, waiting: 0, bytes: 0, idle_seconds: null, ...more });
+
+test('it shows the models of a server that has several', async () => {
+  fake.status = {
+    ...invented(),
+    models: [
+      model('qwen3-30b-a3b', 'loaded', { pinned: true, running: 16, waiting: 5, bytes: 24 * 2 ** 30, idle_seconds: 0 }),
+      model('embeddinggemma-300m', 'loaded', { bytes: 700 * 2 ** 20, idle_seconds: 1260 }),
+      model(LONG, 'unloaded'),
+      model('gpt-oss-20b', 'failed', { error: 'replica 0 is out of service: a thread of its pool has panicked' }),
+      model('<b>&"', 'loading'),
+    ],
+  };
+  for (const [name, look] of [
+    ['light', { colorScheme: 'light' }],
+    ['dark', { colorScheme: 'dark' }],
+    ['phone', { viewport: PHONE, hasTouch: true, isMobile: true }],
+  ]) {
+    const page = await open(`${fake.url}/status?model=qwen3-30b-a3b`, look);
+    const models = page.getByRole('region', { name: 'Models' });
+    await models.waitFor();
+    assert.equal(fake.looked, '?model=qwen3-30b-a3b');
+    const rows = await Promise.all((await models.locator('tbody tr').all()).map((row) => row.locator('td').allInnerTexts()));
+    assert.deepEqual(rows, [
+      ['qwen3-30b-a3b', 'loaded, pinned', '16', '5', '24 GiB', 'now'],
+      ['embeddinggemma-300m', 'loaded', '0', '0', '700 MiB', '21 min ago'],
+      [LONG, 'unloaded', '0', '0', '–', '–'],
+      ['gpt-oss-20b', 'failed', '0', '0', '–', '–'],
+      ['<b>&"', 'loading', '0', '0', '–', '–'],
+    ]);
+    assert.match(await models.innerText(), /gpt-oss-20b: replica 0 is out of service: a thread of its pool has panicked\n+2 of 5 in memory, with 25 GiB\. What follows is of qwen3-30b-a3b\./);
+    assert.equal(await models.locator('a[aria-current]').innerText(), 'qwen3-30b-a3b');
+    assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), (look.viewport ?? { width: 1280 }).width);
+    await accessible(page, `a dashboard of several models, ${name}`);
+    await page.waitForTimeout(500);
+    await shot(page, `models-${name}`);
+    await close(page);
+  }
+  const page = await open(`${fake.url}/status`);
+  await page.getByRole('link', { name: '<b>&"' }).click();
+  await page.waitForURL(/model=%3Cb%3E%26%22$/);
+  await page.getByRole('region', { name: 'Models' }).waitFor();
+  assert.equal(fake.looked, '?model=%3Cb%3E%26%22');
+  await close(page);
+});
+
+test('models of the real server are loaded, fail, and are looked at', async () => {
+  const page = await open(`${ARCLIGHT_SEVERAL_URL}/status`);
+  const models = page.getByRole('region', { name: 'Models' });
+  const state = async (name) => (await models.locator('tr', { hasText: name }).locator('td').allInnerTexts())[1];
+  await models.waitFor();
+  assert.equal(await state('second'), 'unloaded');
+  const load = (name) => fetch(`${ARCLIGHT_SEVERAL_URL}/models/load`, { method: 'POST', body: JSON.stringify({ model: name }) });
+  assert.equal((await load('first')).status, 200);
+  await page.getByText('1 of 3 in memory').waitFor();
+  assert.equal(await state('first'), 'loaded');
+  assert.equal((await load('absent')).status, 503);
+  await models.getByText(/^absent: /).waitFor();
+  assert.equal(await state('absent'), 'failed');
+  await models.getByRole('link', { name: 'second' }).click();
+  await page.getByText('The model is not in memory: a request for it loads it.').waitFor();
+  await accessible(page, 'a model that is not loaded');
+  await models.getByRole('link', { name: 'absent' }).click();
+  await page.getByText(/^The model is out of service: /).waitFor();
+  await shot(page, 'models-real');
+  await close(page);
 });
 
 test('what cannot be known is said, and a server that is gone', async () => {

@@ -8,7 +8,7 @@ const require = createRequire(new URL('../../web/package.json', import.meta.url)
 const { chromium } = require('playwright-core');
 const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 
-export const { ARCLIGHT_URL, ARCLIGHT_LOCKED_URL, ARCLIGHT_BARE_URL, ARCLIGHT_CLIENT_KEY, PAGE_SHOTS } = process.env;
+export const { ARCLIGHT_URL, ARCLIGHT_LOCKED_URL, ARCLIGHT_BARE_URL, ARCLIGHT_SEVERAL_URL, ARCLIGHT_CLIENT_KEY, PAGE_SHOTS } = process.env;
 export const DESKTOP = { width: 1280, height: 800 };
 export const PHONE = { width: 390, height: 844 };
 

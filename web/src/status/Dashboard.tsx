@@ -6,6 +6,7 @@ import { Fault, json, keyWanted } from "../api/client";
 import { KeyDialog } from "../ui/KeyDialog";
 import { ThemeSwitch } from "../ui/ThemeSwitch";
 import { Chat, Warning } from "../ui/icons";
+import { Models, wanted } from "./Models";
 import { Nodes } from "./Nodes";
 import { Requests } from "./Requests";
 import { Parts, Section, Tile } from "./parts";
@@ -22,7 +23,9 @@ const history = signal<{ generated: number | null; prompt: number | null }[]>([]
 async function look(): Promise<void> {
   if (document.hidden || keyWanted.value) return;
   try {
-    const now = await json<Status>("/status.json");
+    const model = wanted();
+    const now = await json<Status>(model ? `/status.json?model=${encodeURIComponent(model)}` : "/status.json");
+    if (status.value && status.value.model !== now.model) history.value = [];
     status.value = now;
     trouble.value = "";
     const point = { generated: now.rates?.generated_per_second ?? null, prompt: now.rates?.prompt_per_second ?? null };
@@ -88,6 +91,11 @@ function Live({ status }: { status: Status }) {
         <b>{status.model}</b> · {status.phase} · up for {span(status.uptime_seconds)} · Arclight {status.version}
         {machine && ` · ${machine.cpu ?? "unknown CPU"}, ${machine.cores} core${machine.cores === 1 ? "" : "s"}`}
       </p>
+      {status.models && (
+        <Section id="models" title="Models">
+          <Models models={status.models} shown={status.model} />
+        </Section>
+      )}
       <Section id="why" title="Why is it slow?">
         <ul class="why">
           {status.why.map((reason) => (

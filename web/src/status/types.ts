@@ -83,10 +83,23 @@ export interface Served {
   tokens_per_second: number | null;
 }
 
+export interface ModelView {
+  name: string;
+  state: "unloaded" | "loading" | "loaded" | "unloading" | "failed";
+  error: string | null;
+  pinned: boolean;
+  running: number;
+  waiting: number;
+  bytes: number;
+  idle_seconds: number | null;
+}
+
 export interface Status {
-  phase: "loading" | "ready" | "stopping";
+  phase: "loading" | "ready" | "unloaded" | "failed" | "stopping";
   version: string;
   model: string;
+  /** Of a server with several. */
+  models?: ModelView[];
   uptime_seconds: number;
   machine: { cpu: string | null; cores: number; nodes: MachineNode[]; cache_bytes: number } | null;
   replicas: Replica[];

@@ -5,6 +5,7 @@
 
 mod health;
 mod limits;
+mod phase;
 mod rates;
 mod recent;
 mod shape;
@@ -21,6 +22,7 @@ use axum::extract::State;
 use axum::http::Extensions;
 use health::Health;
 use limits::Limits;
+use phase::Phase;
 use rates::Looks;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use topology::Machine;
@@ -58,11 +60,10 @@ pub(crate) async fn status(
 }
 
 fn of(app: &App, models: Option<Views>) -> Status {
+    let own = models.as_ref().and_then(|Views(all)| all.iter().find(|one| one.name == app.name()));
     let (model, phase) = match app.model() {
-        Ok(model) => (Some(model), "ready"),
-        Err(fault) if fault.code == Some("loading") => (None, "loading"),
-        Err(fault) if fault.code == Some("replica_failed") => (None, "failed"),
-        Err(_) => (None, "stopping"),
+        Ok(model) => (Some(model), Phase::Ready),
+        Err(fault) => (None, Phase::of(&fault, own)),
     };
     let watcher = &app.status;
     if let (Some(model), Some(measure)) = (&model, app.options.measure_reads) {

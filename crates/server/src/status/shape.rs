@@ -1,6 +1,7 @@
 //! The status as it is written, and where its figures are from.
 
 use super::limits::Limit;
+use super::phase::Phase;
 use super::rates::{Done, Group, Look};
 use super::recent::Served;
 use super::why::{Facts, Reason};
@@ -16,7 +17,7 @@ use topology::health::{Check, State};
 /// what is not known is null, or not there.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Status {
-    #[schemars(extend("enum" = ["loading", "ready", "failed", "stopping"]))]
+    #[schemars(extend("enum" = ["loading", "ready", "unloaded", "failed", "stopping"]))]
     phase: &'static str,
     version: &'static str,
     /// That what follows is of: where there are several, the one of `?model=`, or the one that was asked for last.
@@ -232,7 +233,7 @@ struct Unknown {
 /// Puts everything together: the model with its engines now and before, and what costs speed on the machine.
 pub(super) fn status(
     app: &App,
-    phase: &'static str,
+    phase: Phase,
     loaded: Option<(&Model, Look, Option<Look>)>,
     checks: Vec<Check>,
     models: Option<Views>,
@@ -289,13 +290,14 @@ pub(super) fn status(
         facts.replicas = now.replicas.len();
     }
     let served = app.metrics.recent.all();
+    let word = phase.word();
     facts.phase = phase;
     facts.nodes = machine.map_or(1, |machine| machine.usable_nodes().count());
     facts.cache_bytes = machine.map_or(0, cache_bytes);
     facts.checks = checks.into_iter().filter_map(cost).collect();
     facts.served = served.clone();
     Status {
-        phase,
+        phase: word,
         version: env!("CARGO_PKG_VERSION"),
         model: app.name().to_owned(),
         models,

@@ -2,6 +2,7 @@
 //!
 //! The thresholds are those of `--report` (crates/arclight/src/report/verdict.rs), where that has one.
 
+use super::phase::Phase;
 use super::rates::{Done, Group};
 use super::recent::Served;
 use super::shape::share;
@@ -43,7 +44,7 @@ pub(super) struct Reason {
 /// What reasons are derived from.
 #[derive(Default)]
 pub(super) struct Facts {
-    pub(super) phase: &'static str,
+    pub(super) phase: Phase,
     pub(super) failures: Vec<String>,
     pub(super) running: usize,
     pub(super) waiting: usize,
@@ -95,10 +96,21 @@ fn tells(text: String) -> Reason {
 impl Facts {
     /// All reasons, those that cost most first.
     pub(super) fn reasons(&self) -> Vec<Reason> {
-        match self.phase {
-            "loading" => return vec![tells("The model is being loaded.".into())],
-            "stopping" => return vec![tells("The server is shutting down.".into())],
-            _ => {}
+        match &self.phase {
+            Phase::Loading => return vec![tells("The model is being loaded.".into())],
+            Phase::Unloaded => {
+                return vec![tells(
+                    "The model is not in memory: a request for it loads it.".into(),
+                )];
+            }
+            Phase::Failed(why) => {
+                return vec![costs(
+                    format!("The model is out of service: {why}."),
+                    &["the server's log has more"],
+                )];
+            }
+            Phase::Stopping => return vec![tells("The server is shutting down.".into())],
+            Phase::Ready => {}
         }
         let mut all = Vec::new();
         all.extend(self.failures.iter().map(|failure| {
@@ -382,7 +394,7 @@ mod tests {
             ..Done::default()
         };
         Facts {
-            phase: "ready",
+            phase: Phase::Ready,
             running: 4,
             slots: 8,
             replicas: 1,
@@ -409,9 +421,11 @@ mod tests {
             reasons[0].text,
             "Nothing stands out: threads work 95 % of the time, and a step takes 49.0 ms for 4.0 answers on average."
         );
-        let idle = Facts { phase: "ready", ..Facts::default() };
+        let idle = Facts { phase: Phase::Ready, ..Facts::default() };
         assert_eq!(first(&idle), "Nothing is computed: there has been no request yet.");
-        assert_eq!(first(&Facts { phase: "loading", ..busy() }), "The model is being loaded.");
+        assert_eq!(first(&Facts { phase: Phase::Loading, ..busy() }), "The model is being loaded.");
+        let failed = Facts { phase: Phase::Failed("no pages".into()), ..busy() };
+        assert_eq!(first(&failed), "The model is out of service: no pages.");
     }
 
     #[test]

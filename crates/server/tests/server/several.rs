@@ -493,4 +493,15 @@ async fn the_status_has_all_models() {
     );
     assert!(view(1, "error").as_str().unwrap().contains("on fire"), "{models}");
     assert!(view(0, "idle_seconds").is_u64() && view(1, "idle_seconds").is_null());
+    // Each of them can be looked at, whatever its state.
+    let first = server.direct.get("/status.json?model=b").await.json();
+    assert_eq!([&first["model"], &first["phase"]], ["b", "failed"]);
+    let why = first["why"][0]["text"].as_str().unwrap();
+    assert!(why.starts_with("The model is out of service: the disk is on fire"), "{why}");
+    assert_eq!(server.direct.get("/status.json?model=a").await.json()["phase"], "ready");
+    server.direct.post("/models/unload", &json!({"model": "a"})).await;
+    let first = server.direct.get("/status.json?model=a").await.json();
+    assert_eq!(first["phase"], "unloaded");
+    let why = first["why"][0]["text"].as_str().unwrap();
+    assert!(why.starts_with("The model is not in memory"), "{why}");
 }
