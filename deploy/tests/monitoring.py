@@ -3,7 +3,7 @@
     monitoring.py PROMETHEUS ARCLIGHT FOLDER
 
 A query that Prometheus refuses, and one that finds nothing, fails: so a metric or label that the server does not have
-is found. Rules give an answer only when something is wrong, so of them each part without its limit is asked.
+is found. What a panel's legend names has to be a label of what its query finds. Rules give an answer only when something is wrong, so of them each part without its limit is asked.
 """
 
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from servers import Server, free_port
+from servers import Server, free_port, post
 
 here = Path(__file__).resolve().parent.parent
 prometheus, arclight, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
@@ -35,24 +35,29 @@ def queries():
             for name, value in variables.items():
                 text = text.replace(name, value)
             assert "$" not in text, f"{panel['title']}: a variable that is not defined: {text}"
-            yield panel["title"], text
+            yield panel["title"], text, re.findall(r"{{(\w+)}}", target["legendFormat"])
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
             inner = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
-            yield variable["name"], f"count by ({inner[2]}) ({inner[1].replace('$job', '.*').replace('$instance', '.*')})"
+            yield variable["name"], f"count by ({inner[2]}) ({inner[1].replace('$job', '.*').replace('$instance', '.*')})", [inner[2]]
     for rule in yaml.safe_load((here / "prometheus/alerts.yaml").read_text())["groups"][0]["rules"]:
         for part in rule["expr"].split(" unless "):
             text = re.sub(r" (>=?|==|<) [\d.]+$", "", part)
-            yield rule["alert"], re.sub(r"\[\d+[mh]\]", "[10s]", text)
+            yield rule["alert"], re.sub(r"\[\d+[mh]\]", "[10s]", text), []
 
 
-def ask(base, query):
+def ask(base, query, labels):
+    """What is wrong with a query."""
     url = f"{base}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
     try:
         with urllib.request.urlopen(url, timeout=30) as answer:
-            return json.load(answer)["data"]["result"], None
+            found = json.load(answer)["data"]["result"]
     except urllib.error.HTTPError as fault:
-        return [], json.load(fault).get("error")
+        return json.load(fault).get("error")
+    if not found:
+        return "nothing found"
+    absent = sorted({label for label in labels for one in found if label not in one["metric"]})
+    return f"no label {', '.join(absent)}" if absent else None
 
 
 with Server(arclight, folder / "monitored.log") as server:
@@ -73,12 +78,14 @@ with Server(arclight, folder / "monitored.log") as server:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             assert server.ask("Once upon a time", tokens=40) == 200
+            # Something that is refused, for the panel of those.
+            assert post(f"http://{server.address}/v1/completions", {"model": "no-such-model", "prompt": ""})[0] == 404
             try:
-                asked = [(of, text, *ask(base, text)) for of, text in queries()]
+                asked = [(of, text, ask(base, text, labels)) for of, text, labels in queries()]
             except OSError:
                 time.sleep(0.5)
                 continue
-            missing = [(of, text, fault or "nothing found") for of, text, found, fault in asked if fault or not found]
+            missing = [(of, text, fault) for of, text, fault in asked if fault]
             if not missing:
                 break
             time.sleep(1)
