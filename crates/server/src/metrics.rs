@@ -66,7 +66,7 @@ impl Default for Metrics {
             ended,
             reloads: IntCounter::new(
                 "arclight:model_reloads_total",
-                "Loads of a model that had failed",
+                "Loads of a model, or of a replica, that had failed",
             )
             .expect(VALID),
             recent: Recent::default(),
@@ -106,7 +106,7 @@ impl Metrics {
         self.end("abort");
     }
 
-    /// The model had failed and works again.
+    /// The model, or one of its replicas, had failed and works again.
     pub(crate) fn reloaded(&self) {
         self.reloads.inc();
     }

@@ -1,11 +1,13 @@
 //! Loading again what has failed.
 //!
-//! A replica whose step fails is out of service until its model is loaded anew. When all of a model's replicas have
-//! failed, the server does that by itself. It waits before, and longer each time, so that a request that always brings
-//! the model down, or a fault of the machine, does not keep it loading.
+//! A replica whose step fails is out of service. The server loads it again by itself while the others go on
+//! ([`Mending`]); when all of a model's replicas have failed, it loads the whole model, from the file as it is then. It
+//! waits before, and longer each time, so that a request that always brings the model down, or a fault of the machine,
+//! does not keep it loading.
 
 use crate::fault::Fault;
 use crate::state::{App, Model};
+use arclight_engine::{ReplicaStatus, Replicas};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,6 +54,85 @@ impl Model {
     pub(crate) fn comes_back(&self) -> bool {
         self.replicas.status().iter().any(|replica| replica.comes_back)
     }
+
+    /// Why the whole of it has to be loaded again, if it has to.
+    pub(crate) fn fatal(&self) -> Option<String> {
+        let why = self.failure()?;
+        let status = self.replicas.status();
+        let returns = |replica: &ReplicaStatus| replica.comes_back || replica.restarting;
+        (!status.iter().any(returns)).then_some(why)
+    }
+}
+
+/// Has replicas of a model loaded again while others go on.
+#[derive(Debug)]
+pub(crate) struct Mending {
+    first: Duration,
+    replicas: Vec<Mended>,
+}
+
+#[derive(Debug)]
+struct Mended {
+    backoff: Backoff,
+    /// Since when it has worked.
+    since: Instant,
+    /// When it is loaded again, of one that has failed.
+    again: Option<Instant>,
+    /// It was loaded again, and it is not known yet whether it works.
+    tried: bool,
+}
+
+impl Mending {
+    /// Of a model that has been loaded just now; the first wait.
+    pub(crate) fn new(first: Duration) -> Mending {
+        Mending { first, replicas: Vec::new() }
+    }
+
+    /// Looks at all replicas; how many work again.
+    pub(crate) fn look(&mut self, name: &str, replicas: &Replicas) -> usize {
+        let status = replicas.status();
+        // The only one is the whole model, and so are all.
+        if status.len() < 2 || status.iter().all(|one| one.failure.is_some()) {
+            return 0;
+        }
+        let now = Instant::now();
+        let first = self.first;
+        self.replicas.resize_with(status.len(), || Mended {
+            backoff: Backoff::new(first),
+            since: now,
+            again: None,
+            tried: false,
+        });
+        let mut mended = 0;
+        for (at, (one, status)) in self.replicas.iter_mut().zip(&status).enumerate() {
+            match (&status.failure, one.again) {
+                (None, _) => {
+                    if std::mem::take(&mut one.tried) {
+                        tracing::info!(model = name, "replica {at} is loaded again");
+                        one.since = now;
+                        mended += 1;
+                    }
+                }
+                (Some(_), _) if status.restarting => {}
+                (Some(why), None) => {
+                    let worked = if one.tried { Duration::ZERO } else { now - one.since };
+                    let wait = one.backoff.failed(worked);
+                    tracing::error!(
+                        model = name,
+                        "replica {at}: {why}; it is loaded again in {wait:.1?}"
+                    );
+                    one.again = Some(now + wait);
+                }
+                (Some(_), Some(again)) if again <= now => {
+                    one.again = None;
+                    one.tried = true;
+                    replicas.restart(at);
+                }
+                (Some(_), Some(_)) => {}
+            }
+        }
+        mended
+    }
 }
 
 /// 503: a model has failed, and is loaded again at a time.
@@ -91,16 +172,18 @@ impl App {
     /// Has the model loaded again whenever it has failed; ends when the server does. It keeps its thread.
     pub fn keep_loaded(&self, load: impl Fn() -> Result<Model, String>) {
         let mut backoff = Backoff::new(self.options.reload_wait);
+        let mut mending = Mending::new(self.options.reload_wait);
         let mut since = Instant::now();
         loop {
             thread::sleep(LOOK);
             if self.check_running().is_err() {
                 return;
             }
-            let fatal = |model: Arc<Model>| model.failure().filter(|_| !model.comes_back());
-            let Some(mut why) = self.model().ok().and_then(fatal) else {
-                continue;
-            };
+            let Ok(model) = self.model() else { continue };
+            self.mend(&mut mending, &model);
+            let fatal = model.fatal();
+            drop(model);
+            let Some(mut why) = fatal else { continue };
             let mut worked = since.elapsed();
             loop {
                 let wait = backoff.failed(worked);
@@ -119,7 +202,15 @@ impl App {
             }
             self.metrics.reloaded();
             tracing::info!(model = self.name(), "loaded again");
+            mending = Mending::new(self.options.reload_wait);
             since = Instant::now();
+        }
+    }
+
+    /// Has replicas of its model loaded again that have failed.
+    pub(crate) fn mend(&self, mending: &mut Mending, model: &Model) {
+        for _ in 0..mending.look(self.name(), &model.replicas) {
+            self.metrics.reloaded();
         }
     }
 }

@@ -18,12 +18,14 @@
 //! Prompts that begin alike share what was computed for the first. When KV pages run out, the request
 //! that would be begun last gives up its own and is computed anew when there is room.
 //!
-//! Limits: a replica whose step fails or panics is out of service until everything is loaded anew.
+//! A replica whose step fails or panics is out of service until it is loaded again ([`Replicas::restart`]), or
+//! everything is.
 
 mod idle;
 mod job;
 mod prefixes;
 mod queue;
+mod restart;
 mod route;
 mod runner;
 mod start;
@@ -47,10 +49,10 @@ use graph::Adapted;
 use job::Job;
 use prefixes::page_names;
 use queue::{Phase, Shared};
+use restart::Threads;
 use start::Agreed;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use topology::{CpuList, Machine, NodeList};
 use turns::Turn;
@@ -87,7 +89,7 @@ pub use watch::{Experts, GroupStatus};
 /// ```
 pub struct Replicas {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Threads,
     infos: Vec<ReplicaInfo>,
     bounds: Bounds,
     adapters: Adapters,
@@ -225,6 +227,8 @@ pub struct ReplicaStatus {
     pub failure: Option<String>,
     /// Whether it serves again by itself: it looks for a host of the model that is gone.
     pub comes_back: bool,
+    /// Whether it has failed and [is being loaded again](Replicas::restart).
+    pub restarting: bool,
 }
 
 impl Replicas {
@@ -233,7 +237,8 @@ impl Replicas {
     /// and `sequences` are numbers per replica.
     ///
     /// All load at once, each with its own cores, and each reads the file: from a disk it comes once if it
-    /// stays in the page cache. It is not needed any more afterwards. `progress` tells of all together.
+    /// stays in the page cache. Of one copy it is not needed any more afterwards; with several it stays open, for
+    /// [`Replicas::restart`]. `progress` tells of all together.
     ///
     /// # Errors
     /// When there are too few cores or too little memory for so many copies, and whatever
@@ -404,6 +409,13 @@ impl Replicas {
         self.shared.status()
     }
 
+    /// Begins to load a replica again that has failed, from the file as it was opened, while the others go on. It
+    /// serves when [`ReplicaStatus::failure`] is gone; if it cannot be loaded, that says why. False when it has not
+    /// failed, is being loaded already, or is the only one: then the model as a whole can be loaded again.
+    pub fn restart(&self, replica: usize) -> bool {
+        self.threads.restart(replica, &self.shared)
+    }
+
     /// What all replicas have done.
     pub fn counters(&self) -> Counters {
         let mut all = Counters::default();
@@ -469,20 +481,13 @@ impl Replicas {
     /// Takes no more requests, finishes those it has, and unloads the model.
     pub fn drain(mut self) {
         self.shared.close(Phase::Draining);
-        self.join();
-    }
-
-    fn join(&mut self) {
-        for thread in self.threads.drain(..) {
-            // A panic was told to the requests that it concerned.
-            let _ = thread.join();
-        }
+        self.threads.join();
     }
 }
 
 impl Drop for Replicas {
     fn drop(&mut self) {
         self.shared.close(Phase::Closed);
-        self.join();
+        self.threads.join();
     }
 }

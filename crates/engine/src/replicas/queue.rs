@@ -87,6 +87,8 @@ struct LaneState {
     failure: Option<String>,
     /// The host of the model that is gone, which is looked for.
     lost: Option<LostStage>,
+    /// It has failed, and is being loaded again.
+    restarting: bool,
     running: Vec<Left>,
     tasks: Vec<Task>,
     /// For idle time.
@@ -120,6 +122,7 @@ impl Shared {
             alive: true,
             failure: None,
             lost: None,
+            restarting: false,
             running: Vec::new(),
             tasks: Vec::new(),
             idle_tasks: VecDeque::new(),
@@ -346,6 +349,39 @@ impl Shared {
         lane.busy = Instant::now();
     }
 
+    /// Notes that a replica is being loaded again; false if it has not failed, or is being loaded already.
+    pub(crate) fn begin_restart(&self, me: usize) -> bool {
+        let mut state = self.lock();
+        let open = state.phase == Phase::Open;
+        let lane = &mut state.lanes[me];
+        let begins = open && lane.failure.is_some() && lane.lost.is_none() && !lane.restarting;
+        lane.restarting |= begins;
+        begins
+    }
+
+    /// Puts such a replica into service.
+    pub(crate) fn restarted(&self, me: usize, seat: Seat) {
+        let mut state = self.lock();
+        let lane = &mut state.lanes[me];
+        (lane.alive, lane.failure, lane.restarting) = (true, None, false);
+        lane.seat = seat;
+        lane.busy = Instant::now();
+    }
+
+    /// It could not be loaded.
+    pub(crate) fn restarted_not(&self, me: usize, reason: &str) {
+        let mut state = self.lock();
+        let lane = &mut state.lanes[me];
+        (lane.failure, lane.restarting) = (Some(reason.to_owned()), false);
+    }
+
+    /// What the groups of replica `me` have done so far, and which experts were chosen.
+    pub(crate) fn done(&self, me: usize) -> (Vec<GroupStatus>, Arc<Experts>) {
+        let state = self.lock();
+        let seat = &state.lanes[me].seat;
+        (seat.groups.clone(), seat.experts.clone())
+    }
+
     /// Whether no more requests are to be served.
     pub(crate) fn is_closing(&self) -> bool {
         self.lock().phase != Phase::Open
@@ -379,6 +415,7 @@ impl Shared {
             company: lane.seat.company.clone(),
             failure: lane.failure.clone(),
             comes_back: lane.lost.is_some(),
+            restarting: lane.restarting,
         });
         status.collect()
     }

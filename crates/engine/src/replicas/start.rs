@@ -12,6 +12,7 @@
 //! cache has not used yet looks free. All get the same context, which is that of the narrowest.
 
 use super::queue::{Seat, Shared};
+use super::restart::Threads;
 use super::runner::{Crew, message, serve};
 use super::watch::Watch;
 use super::{Adapters, ReplicaInfo, ReplicaOptions, Replicas};
@@ -46,6 +47,7 @@ enum News {
 
 /// A replica that is being loaded.
 struct Starting {
+    loader: Loader,
     thread: JoinHandle<()>,
     /// Gives it the queue; dropped, it sends it home.
     go: Sender<Arc<Shared>>,
@@ -89,13 +91,13 @@ pub(crate) fn start(
                     .as_ref()
                     .map(|turns| Cores::new(turns, part.cpus().iter().map(|cpu| cpu.id))),
             },
-            news: told.clone(),
         };
+        let (own, told) = (loader.clone(), told.clone());
         let thread = thread::Builder::new().name(format!("replica-{me}"));
-        let thread = thread.spawn(move || loader.run(&shared)).map_err(|source| {
+        let thread = thread.spawn(move || own.run(told, &shared)).map_err(|source| {
             graph::Error::from(threads::Error::Spawn { thread: me, threads: replicas, source })
         })?;
-        starting.push(Starting { thread, go });
+        starting.push(Starting { loader, thread, go });
         Ok(())
     });
     drop(told);
@@ -106,16 +108,17 @@ pub(crate) fn start(
             let begin = |starting: Starting| {
                 // It waits for this.
                 let _ = starting.go.send(shared.clone());
-                starting.thread
+                (starting.loader, starting.thread)
             };
-            let threads = starting.into_iter().map(begin).collect();
+            let started = starting.into_iter().map(begin).collect();
+            let threads = Threads::new(started, stop);
             let bounds = Bounds { sees: serving.encoder.is_some(), ..bounds };
             let adapters = Adapters::new(options.adapters);
             Ok(Replicas { shared, threads, infos, bounds, adapters })
         }
         Err(error) => {
             stop.store(true, Relaxed);
-            for Starting { thread, go } in starting {
+            for Starting { thread, go, .. } in starting {
                 drop(go);
                 let _ = thread.join();
             }
@@ -250,40 +253,63 @@ fn agree_with_hosts(
 }
 
 /// Loads one replica, on its own thread.
-struct Loader {
-    me: usize,
+#[derive(Clone)]
+pub(super) struct Loader {
+    pub(super) me: usize,
     file: Arc<ModelFile>,
     part: Machine,
     options: LoadOptions,
     serving: ReplicaOptions,
     disk: Option<Arc<Store>>,
     control: Control,
-    news: Sender<(usize, News)>,
+}
+
+/// A replica that is loaded.
+pub(super) struct Loaded {
+    pub(super) crew: Crew,
+    pub(super) seat: Seat,
+    info: ReplicaInfo,
 }
 
 impl Loader {
-    fn run(self, shared: &Receiver<Arc<Shared>>) {
+    fn run(self, news: Sender<(usize, News)>, shared: &Receiver<Arc<Shared>>) {
         let me = self.me;
-        let crew = match catch_unwind(AssertUnwindSafe(|| self.load())) {
-            Ok(Ok(loaded)) => loaded,
-            Ok(Err(error)) => return self.fail(error),
-            Err(panic) => {
-                let reason = format!("it panicked: {}", message(&*panic));
-                return self.fail(Error::ReplicaFailed { replica: me, reason });
-            }
+        // Nobody listens any more when another has failed.
+        let tell = |what| _ = news.send((me, what));
+        let Loaded { crew, seat, info } = match self.load(&mut |now| tell(News::Progress(now))) {
+            Ok(loaded) => loaded,
+            Err(error) => return tell(News::Failed(error)),
         };
+        tell(News::Loaded(Box::new((info, seat))));
         let serving = self.serving.clone();
-        drop(self);
+        drop((self, news));
         if let Ok(shared) = shared.recv() {
             serve(me, crew, &serving, shared);
         }
     }
 
-    fn load(&self) -> Result<Crew, Error> {
-        let mut told = |progress| self.tell(News::Progress(progress));
+    /// How its requests are served.
+    pub(super) fn serving(&self) -> ReplicaOptions {
+        self.serving.clone()
+    }
+
+    /// Loads it; a panic is an error, too.
+    pub(super) fn load(&self, told: &mut dyn FnMut(LoadProgress)) -> Result<Loaded, Error> {
+        let replica = self.me;
+        let fault = |source| Error::Replica { replica, cpus: self.cpus(), source };
+        match catch_unwind(AssertUnwindSafe(|| self.load_now(told))) {
+            Ok(loaded) => loaded.map_err(|error| fault(Box::new(error))),
+            Err(panic) => {
+                let reason = format!("it panicked: {}", message(&*panic));
+                Err(fault(Box::new(Error::ReplicaFailed { replica, reason })))
+            }
+        }
+    }
+
+    fn load_now(&self, told: &mut dyn FnMut(LoadProgress)) -> Result<Loaded, Error> {
         let (part, options) = (&self.part, &self.options);
         let file = self.file.for_another()?;
-        let mut engine = Engine::load_part(&file, part, options, &self.control, &mut told)?;
+        let mut engine = Engine::load_part(&file, part, options, &self.control, told)?;
         if self.serving.cache_events.is_some() {
             engine.tell_cache_events();
         }
@@ -324,22 +350,12 @@ impl Loader {
             experts: watch.experts(),
             company: engine.company().cloned().unwrap_or_default(),
         };
-        self.tell(News::Loaded(Box::new((info, seat))));
-        Ok(Crew { engine, speculator, encoder, watch, cores: self.control.cores.clone() })
+        let cores = self.control.cores.clone();
+        Ok(Loaded { crew: Crew { engine, speculator, encoder, watch, cores }, seat, info })
     }
 
     fn cpus(&self) -> CpuList {
         self.part.cpus().iter().map(|c| c.id).collect()
-    }
-
-    fn fail(&self, error: Error) {
-        let source = Box::new(error);
-        self.tell(News::Failed(Error::Replica { replica: self.me, cpus: self.cpus(), source }));
-    }
-
-    fn tell(&self, news: News) {
-        // Nobody listens any more when another has failed.
-        let _ = self.news.send((self.me, news));
     }
 }
 

@@ -104,6 +104,11 @@ impl Watch {
         engine.reset_activity();
     }
 
+    /// Has counts begin with what an engine before this one has done.
+    pub(super) fn go_on(&mut self, groups: Vec<GroupStatus>, experts: Arc<Experts>) {
+        (self.before, self.experts_before) = (groups, experts);
+    }
+
     /// Whether what was seen is to be seen anew.
     pub(super) fn is_old(&self) -> bool {
         self.looked.elapsed() > AGE

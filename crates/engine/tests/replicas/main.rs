@@ -18,6 +18,7 @@ mod disk;
 mod hybrid;
 mod idle;
 mod predicting;
+mod restart;
 mod serving;
 mod sparse;
 

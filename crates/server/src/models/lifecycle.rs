@@ -9,7 +9,7 @@ use super::{ModelEntry, ModelSource, Models};
 use crate::fault::Fault;
 use crate::http::routes;
 use crate::options::Options;
-use crate::recover::{self, Backoff};
+use crate::recover::{self, Backoff, Mending};
 use crate::state::{Abilities, App, Info};
 use axum::Router;
 use axum::http::StatusCode;
@@ -78,6 +78,7 @@ struct Status {
     /// The same by the configuration; a request may have changed it.
     configured: Option<Duration>,
     backoff: Backoff,
+    mending: Mending,
     /// When it was loaded last.
     loaded: Instant,
     /// Why it has failed, until it has been loaded again.
@@ -119,6 +120,7 @@ impl Entry {
                 idle,
                 configured: idle,
                 backoff: Backoff::new(common.options.reload_wait),
+                mending: Mending::new(common.options.reload_wait),
                 loaded: now,
                 failed: None,
                 again: None,
@@ -297,6 +299,7 @@ impl Models {
         let mut status = entry.status();
         let now = Instant::now();
         (status.bytes, status.asked, status.left, status.loaded) = (bytes, now, now, now);
+        status.mending = Mending::new(self.common.options.reload_wait);
         drop(status);
         entry.app.ready(model);
         Ok(())
@@ -396,6 +399,7 @@ impl Models {
         loop {
             tokio::time::sleep(LOOK).await;
             for entry in &self.entries() {
+                entry.mend();
                 if let Some(why) = entry.has_failed() {
                     tokio::spawn(self.clone().recover(entry.clone(), why));
                     continue;
@@ -477,9 +481,18 @@ impl Entry {
         matches!(self.status().phase, Phase::Loaded | Phase::Leaving | Phase::Unloading)
     }
 
+    /// Has replicas loaded again that have failed while others go on.
+    fn mend(&self) {
+        let Ok(model) = self.app.model() else { return };
+        let mut status = self.status();
+        if status.phase == Phase::Loaded {
+            self.app.mend(&mut status.mending, &model);
+        }
+    }
+
     /// Why it has failed, if it has. Whoever hears it has to load it again.
     fn has_failed(&self) -> Option<String> {
-        let why = self.app.failure()?;
+        let why = self.app.model().ok()?.fatal()?;
         let mut status = self.status();
         if status.phase != Phase::Loaded {
             return None;

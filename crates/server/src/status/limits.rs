@@ -25,9 +25,17 @@ pub(super) struct Limits(Mutex<Vec<Limit>>);
 impl Limits {
     /// Has them measured when there is time, unless they are known.
     pub(super) fn ask(self: &Arc<Self>, replicas: &Replicas, measure: MeasureReads) {
+        let status = replicas.status();
         let mut all = lock(&self.0);
         all.resize_with(replicas.replicas().len(), Limit::default);
         for (at, limit) in all.iter_mut().enumerate() {
+            if status.get(at).is_none_or(|replica| replica.failure.is_some()) {
+                // What it was asked is forgotten; it may come back.
+                if matches!(limit, Limit::Asked) {
+                    *limit = Limit::Unasked;
+                }
+                continue;
+            }
             if !matches!(limit, Limit::Unasked) {
                 continue;
             }

@@ -116,7 +116,7 @@ impl Facts {
         all.extend(self.failures.iter().map(|failure| {
             costs(
                 format!("A replica is out of service: {failure}."),
-                &["start the server anew; its log has more"],
+                &["it is loaded again by itself; the server's log has more"],
             )
         }));
         all.extend(self.queue());

@@ -1,6 +1,6 @@
 //! Keys, origins, request ids, figures.
 
-use crate::support::{Direct, NAME, model, options, question};
+use crate::support::{Direct, NAME, copies, model, options, question};
 use arclight_server::{App, Model, Options, Site};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -304,6 +304,56 @@ async fn the_only_model_is_loaded_again_when_it_has_failed() {
         page.contains(&format!("arclight:model_reloads_total{{model_name=\"{NAME}\"}} 1\n")),
         "{page}"
     );
+    Site::stop(&*app);
+    keeper.join().unwrap();
+    app.end(std::time::Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn a_replica_that_has_failed_comes_back_while_the_others_answer() {
+    let reload_wait = std::time::Duration::from_millis(300);
+    let app = Arc::new(App::new(Options { reload_wait, ..options() }));
+    let two = copies(2, 1);
+    let panics = |_: &mut arclight_engine::Engine| panic!("told to");
+    two.replicas().idle_time(1).ask(panics).unwrap();
+    app.ready(two);
+    let server = Direct::of(app.clone());
+    let keeper = {
+        let app = app.clone();
+        std::thread::spawn(move || {
+            app.keep_loaded(|| panic!("one of them works: nothing else is loaded"));
+        })
+    };
+    let mut seen = false;
+    let mut works = false;
+    for _ in 0..3000 {
+        let status = server.get("/status.json").await.json();
+        let failure = &status["replicas"][1]["failure"];
+        if failure.is_null() && seen {
+            works = true;
+            break;
+        }
+        if let Some(why) = failure.as_str() {
+            seen = true;
+            assert!(why.contains("told to"), "{why}");
+            assert_eq!(server.get("/health").await.json()["status"], "ok");
+            server.chat(json!({"max_tokens": 1})).await;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert!(seen && works);
+    // The server notices that within a look.
+    let counted = format!("arclight:model_reloads_total{{model_name=\"{NAME}\"}} 1\n");
+    let mut page = String::new();
+    for _ in 0..100 {
+        page = server.get("/metrics").await.text;
+        if page.contains(&counted) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert!(page.contains(&counted), "{page}");
+    assert!(page.contains(&format!("arclight:replicas_failed{{model_name=\"{NAME}\"}} 0\n")));
     Site::stop(&*app);
     keeper.join().unwrap();
     app.end(std::time::Duration::from_secs(10));

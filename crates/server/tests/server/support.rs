@@ -56,6 +56,19 @@ pub(crate) fn load(path: &Path, family: Option<Family>, sequences: usize, queue:
     Model::load(&file, &options, &serving, &style, &mut |_| {}).unwrap()
 }
 
+/// Replicas of the demo model, of one thread each.
+pub(crate) fn copies(replicas: usize, sequences: usize) -> Model {
+    let options = LoadOptions {
+        threads: Some(1),
+        sequences: Some(sequences),
+        no_pin: true,
+        ..LoadOptions::default()
+    };
+    let serving = ReplicaOptions { replicas, ..ReplicaOptions::default() };
+    let file = Arc::new(load_file());
+    Model::load(&file, &options, &serving, &ChatStyle::default(), &mut |_| {}).unwrap()
+}
+
 /// The demo model with an image encoder, which knows nothing of what it sees.
 pub(crate) fn seeing(sequences: usize) -> Model {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/arclight-demo.gguf");
