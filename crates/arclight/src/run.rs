@@ -5,8 +5,9 @@ use crate::chat::{ChatArgs, TemplateArgs};
 use crate::error::Error;
 use crate::images::{self, ImageArgs};
 use crate::load::{self, Loaded};
+use crate::output::{Format, Output};
 use crate::profile::{self, Recorder};
-use crate::report::{self, Cause, Look, Meter};
+use crate::report::{self, Cause, Look, Meter, phases};
 use crate::screen::Screen;
 use crate::session::{Answer, AnswerOptions, End, Session};
 use crate::speculate::{self, SpeculateArgs};
@@ -56,6 +57,10 @@ pub(crate) struct RunArgs {
     /// End with where the model's memory is, what each node read, and where the time went
     #[arg(long, conflicts_with = "quiet")]
     report: bool,
+    /// End with what the machine's counters tell of the prompt and of decoding: instructions per cycle, misses, remote
+    /// loads, faults
+    #[arg(long, conflicts_with = "quiet")]
+    counters: bool,
     /// Record what every thread does: a trace for ui.perfetto.dev goes into this file, and tables of
     /// operators are printed at the end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "quiet")]
@@ -155,8 +160,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
         special: false,
     };
     let mut session = Session::new(loaded);
-    if args.report {
-        session.count_with(Meter::open(&Machine::read()?));
+    if args.report || args.counters {
+        let machine = Machine::read()?;
+        let meter = match args.counters {
+            true => Meter::of_threads(&machine, session.engine().executor().pool()),
+            false => Meter::of_memory(&machine),
+        };
+        session.count_with(meter);
     }
     if args.profile.is_some() {
         profile::begin(session.engine())?;
@@ -173,6 +183,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     }
     if args.report {
         report_nodes(&mut session, &answer, &causes)?;
+    }
+    if args.counters {
+        report_counters(&mut session, &answer)?;
     }
     if let Some(recorder) = recorder {
         report_operators(recorder, &mut session, &answer)?;
@@ -196,8 +209,11 @@ impl RunArgs {
 /// Whether a user sits at a terminal and has given nothing to continue.
 fn is_conversation(args: &RunArgs) -> bool {
     let no_prompt = args.prompt.is_none() && args.file.is_none();
-    let of_one_answer =
-        args.ignore_eos || args.report || term::is_quiet() || args.profile.is_some();
+    let of_one_answer = args.ignore_eos
+        || args.report
+        || args.counters
+        || term::is_quiet()
+        || args.profile.is_some();
     no_prompt
         && args.image.is_empty()
         && !of_one_answer
@@ -316,6 +332,20 @@ fn report_nodes(session: &mut Session, answer: &Answer, causes: &[Cause]) -> Res
         Some(nodes) => nodes.lines().iter().for_each(|line| anstream::eprintln!("{line}")),
         None => note!("nothing was computed that could be reported on"),
     }
+    Ok(())
+}
+
+/// The table of counters.
+fn report_counters(session: &mut Session, answer: &Answer) -> Result<(), Error> {
+    let threads = session.engine().executor().plan().threads();
+    let computed = answer.phases.iter().filter(|phase| phase.activity.counts.tokens > 0);
+    let figures = computed.flat_map(|phase| {
+        let name = if phase.decoding { "decode" } else { "prompt" };
+        phases::figures(name, threads, phase)
+    });
+    let mut text = Vec::new();
+    phases::print(&mut Output::to(&mut text, Format::Text), &figures.collect::<Vec<_>>())?;
+    anstream::eprint!("\n{}", String::from_utf8_lossy(&text));
     Ok(())
 }
 

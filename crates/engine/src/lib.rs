@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod causes;
 mod company;
 mod cores;
 mod decode;
@@ -51,6 +52,7 @@ mod stop;
 mod trial;
 
 pub use adapter::{Adapter, AdapterFault};
+pub use causes::{Cause, GroupWork, ThreadWork, Work, between};
 pub use company::Company;
 pub use cores::CoreTurns;
 pub use decode::{
@@ -80,7 +82,7 @@ pub use options::{AdapterUse, KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
     CacheEvents, Experts, GroupStatus, IdleTime, Pooling, ReplicaInfo, ReplicaOptions,
-    ReplicaStatus, Replicas, Score, Ticket,
+    ReplicaStatus, Replicas, Score, ThreadStatus, Ticket,
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};
 pub use speculate::{Speculation, Speculator};

@@ -62,6 +62,14 @@ impl Placement {
         self.arenas.iter().map(ArenaPlacement::misplaced).sum()
     }
 
+    /// Pages of a group's own memory that are on the wrong node, and all that are anywhere; `None` if it has no memory
+    /// of its own.
+    pub fn misplaced_of(&self, group: usize) -> Option<(u64, u64)> {
+        let own = self.arenas.iter().filter(|arena| arena.group == Some(group));
+        own.map(|arena| (arena.misplaced() as u64, arena.pages.present() as u64))
+            .reduce(|(wrong, all), (more, of)| (wrong + more, all + of))
+    }
+
     /// How much of what a group reads is on other nodes than its own; `None` if it has none.
     pub fn elsewhere(&self, group: usize) -> Option<Elsewhere> {
         let at = &self.groups[group];

@@ -25,6 +25,7 @@ use crate::tally::Tally;
 use crate::weight::WeightSource;
 use kernels::{Kernels, KvTypes};
 use memory::{Arena, Block, Pages};
+use std::ops::Range;
 use std::sync::OnceLock;
 use threads::{Pool, View, Worker};
 use topology::Machine;
@@ -535,6 +536,23 @@ impl Executor {
             pages.absent += more.absent;
         }
         Ok(pages)
+    }
+
+    /// Bytes of the weights that each thread streams in a step that all take, by thread; of a bank of experts, all of
+    /// its part.
+    pub fn streamed_bytes(&self) -> Vec<u64> {
+        let plan = self.plan();
+        let groups = plan.group_threads().into_iter().enumerate();
+        let of = |(group, threads): (usize, Range<usize>)| {
+            // Its own team, or that of all.
+            let first = if plan.places() > 1 { 0 } else { threads.start };
+            let ranks = first..first + threads.len();
+            ranks.map(move |rank| {
+                let blocks = self.weights.weight_table.streamed(group, rank..rank + 1);
+                blocks.map(|block| block.len() as u64).sum()
+            })
+        };
+        groups.flat_map(of).collect()
     }
 
     /// What a step needs at least, over all places, whatever its form.

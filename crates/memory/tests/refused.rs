@@ -1,6 +1,6 @@
 //! What happens where a sandbox forbids the calls that place memory.
 
-use arclight_memory::counters::{Controllers, Counters};
+use arclight_memory::counters::{Controllers, Counters, Event};
 use arclight_memory::{Arena, ArenaOptions, Error, HugePages, Policy, Warning, pages_by_node};
 use topology::NodeId;
 
@@ -86,14 +86,17 @@ fn a_forbidden_page_query_is_an_error_that_names_the_call() {
 
 #[test]
 fn forbidden_counters_are_unavailable_with_the_reason() {
-    for (errno, part) in [(libc::EACCES, "perf_event_paranoid is "), (libc::ENOSYS, "sandbox")] {
-        let refused = without_call(libc::SYS_perf_event_open, errno, || {
-            [Counters::of_this_thread().unwrap_err(), Counters::of_process().unwrap_err()]
-        });
-        for unavailable in refused {
-            let text = unavailable.to_string();
-            assert!(text.starts_with("perf_event_open: node-loads: "), "{text}");
-            assert!(text.contains(part), "{text}");
+    for (errno, part) in
+        [(libc::EACCES, ": sudo sysctl|a container or sandbox"), (libc::ENOSYS, "sandbox hides it")]
+    {
+        let counters =
+            without_call(libc::SYS_perf_event_open, errno, || Counters::of_threads(&[0]));
+        assert_eq!(counters.events().count(), 0);
+        assert_eq!(counters.refused().len(), Event::ALL.len());
+        for refusal in counters.refused() {
+            let text = refusal.to_string();
+            assert!(text.starts_with(&format!("{}: ", refusal.event.name())), "{text}");
+            assert!(part.split('|').any(|part| text.contains(part)), "{text}");
         }
     }
     let machine = topology::Machine::read().unwrap();

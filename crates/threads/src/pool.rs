@@ -53,6 +53,13 @@ pub(crate) struct Shared {
 const NOWHERE: u32 = u32::MAX;
 
 impl Shared {
+    fn kernel_ids(&self) -> impl Iterator<Item = i32> {
+        self.ids.iter().enumerate().map(|(thread, id)| match thread {
+            0 => affinity::thread_id(),
+            _ => id.load(Relaxed),
+        })
+    }
+
     /// Group g has the threads `first[g]..first[g + 1]`.
     fn first(&self) -> &[usize] {
         let levels = self.hub.levels();
@@ -313,14 +320,15 @@ impl Pool {
         self.shared.hub.set_spin(Duration::ZERO);
     }
 
+    /// The kernel's numbers of the threads, by thread id; the calling thread is the leader.
+    pub fn kernel_ids(&self) -> impl Iterator<Item = i32> {
+        self.shared.kernel_ids()
+    }
+
     /// How long the scheduler let each thread run, and how long it did not, by thread id; the calling thread is
     /// the leader. `None` if the kernel does not tell.
     pub fn cpu_times(&mut self) -> Option<Vec<CpuTime>> {
-        let ids = self.shared.ids.iter().enumerate();
-        self.accounts.read(ids.map(|(thread, id)| match thread {
-            0 => affinity::thread_id(),
-            _ => id.load(Relaxed),
-        }))
+        self.accounts.read(self.shared.kernel_ids())
     }
 
     /// What every thread has done since the last reset, by thread id; empty unless

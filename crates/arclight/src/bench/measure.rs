@@ -4,6 +4,7 @@ use super::limits::{Floor, Limits, Probe};
 use super::report::Setup;
 use crate::error::Error;
 use crate::profile::Recorder;
+use crate::report::phases::{self, PhaseFigure};
 use crate::report::{self, Cause, Look, Meter, NodeRead, NodesReport, Phase};
 use arclight_engine::{BatchEntry, Engine, Outputs, SeqId};
 use graph::{Extent, Keep, Needs};
@@ -109,6 +110,13 @@ pub(crate) struct Measured {
     phase: Phase,
 }
 
+impl Measured {
+    /// What the machine's counters tell of it.
+    pub(crate) fn figures(&self, test: &Test, threads: usize) -> Vec<PhaseFigure> {
+        phases::figures(&test.to_string(), threads, &self.phase)
+    }
+}
+
 /// A loaded model under test.
 pub(crate) struct Bench {
     engine: Engine,
@@ -120,7 +128,7 @@ pub(crate) struct Bench {
     /// What the model's layers keep.
     classes: Vec<Keep>,
     probe: Probe,
-    /// The machine's counters: those of the memory, and for reports those of the CPUs too.
+    /// The machine's counters: those of the memory, and where they are wanted those of the threads too.
     meter: Meter,
     /// What took speed from the tests that were measured last.
     causes: Vec<Cause>,
@@ -132,7 +140,7 @@ impl Bench {
         mut engine: Engine,
         machine: &Machine,
         tests: &[Test],
-        report: bool,
+        counters: bool,
     ) -> Result<Bench, Error> {
         let most = tests.iter().map(|t| t.batch).max().unwrap_or(1);
         let sequences = (0..most).map(|_| engine.new_sequence()).collect::<Result<_, _>>()?;
@@ -143,7 +151,10 @@ impl Bench {
         let needs = engine.executor().needs();
         let classes = engine.executor().graph().classes().to_vec();
         let probe = Probe::new(&mut engine, machine)?;
-        let meter = if report { Meter::open(machine) } else { Meter::of_memory(machine) };
+        let meter = match counters {
+            true => Meter::of_threads(machine, engine.executor().pool()),
+            false => Meter::of_memory(machine),
+        };
         let (causes, machine) = (Vec::new(), machine.clone());
         Ok(Bench { engine, sequences, tokens, needs, classes, probe, meter, causes, machine })
     }
@@ -215,12 +226,16 @@ impl Bench {
     }
 
     /// What tests did to the nodes. Asks where pages are at this moment.
-    pub(crate) fn reports(&mut self, measured: &[Measured]) -> Vec<NodesReport> {
+    pub(crate) fn reports(&mut self, tests: &[Test], measured: &[Measured]) -> Vec<NodesReport> {
+        let floors: Vec<Floor> = tests.iter().map(|test| self.floor(test)).collect();
         let asked = report::ask(&mut self.engine);
         let Bench { engine, probe, causes, machine, .. } = self;
         let reads = probe.reads();
-        let of = |m: &Measured| report::of(engine, &asked, &m.phase, causes, reads, machine);
-        measured.iter().map(of).collect()
+        let of = |(m, floor): (&Measured, &Floor)| {
+            let of_peak = floor.compute * m.seconds.len() as f64 / m.seconds.iter().sum::<f64>();
+            report::of(engine, &asked, &m.phase, causes, reads, machine, Some(of_peak.min(1.0)))
+        };
+        measured.iter().zip(&floors).map(of).collect()
     }
 
     /// What each node read in a test.

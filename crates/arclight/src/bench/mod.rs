@@ -69,11 +69,14 @@ pub(crate) struct BenchArgs {
     output: OutputArgs,
     /// Load N copies of the model, each on nodes or cores of its own, and run every test on all of
     /// them at once; -b, -t and --nodes are for each copy
-    #[arg(long, value_name = "N", value_parser = count, conflicts_with_all = ["report", "profile_file"])]
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with_all = ["report", "counters", "profile_file"])]
     replicas: Option<usize>,
     /// Add where the model's memory is, what each node read, and where the time went
     #[arg(long)]
     report: bool,
+    /// Add what the machine's counters tell of each test: instructions per cycle, misses, remote loads, faults
+    #[arg(long)]
+    counters: bool,
     /// Record what every thread does in the repetitions: a trace for ui.perfetto.dev goes into this
     /// file, and a table of operators is printed for each test
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "replicas")]
@@ -93,7 +96,7 @@ pub(crate) struct BenchArgs {
 }
 
 /// What needs a model.
-const NOT_WITH_LIMITS: [&str; 22] = [
+const NOT_WITH_LIMITS: [&str; 23] = [
     "model",
     "synth",
     "prompt",
@@ -102,6 +105,7 @@ const NOT_WITH_LIMITS: [&str; 22] = [
     "batch",
     "replicas",
     "report",
+    "counters",
     "profile",
     "sync_a",
     "no_pin",
@@ -128,6 +132,7 @@ Examples:
   arclight bench model.gguf -t 1,2,4,8 -n 64 -p 0  how decoding scales with threads
   arclight bench model.gguf --replicas 2 -b 8      two copies beside each other
   arclight bench model.gguf -p 0 --report          which node or thread decoding waits for
+  arclight bench model.gguf --report --counters    what tells prompts from decoding
   arclight bench model.gguf -n 64 --profile out.json   which operators take the time
   arclight bench model.gguf -d 0,4096 -b 1,8 -o csv
   arclight bench model.gguf --speculate lookup --text edit.txt   what guesses gain
@@ -183,7 +188,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
             continue;
         }
         let engine = load::load_engine(&file, &options)?;
-        let mut bench = Bench::new(engine, &machine, &tests, args.report)?;
+        let mut bench = Bench::new(engine, &machine, &tests, args.counters)?;
         if let Some(recorder) = &mut recorder {
             recorder.engine(bench.engine())?;
             profile::begin(bench.engine())?;
@@ -197,7 +202,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
                     bar.inc(1);
                 })?;
             let limits = bench.limits();
-            let reports = args.report.then(|| bench.reports(&measured));
+            let reports = args.report.then(|| bench.reports(&here, &measured));
             let mut reports = reports.into_iter().flatten();
             for (test, measured) in here.iter().zip(&measured) {
                 let Measured { seconds, joules, .. } = measured;
@@ -205,6 +210,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
                 let causes = bench.causes();
                 let found = Found { causes, joules: *joules, reads, report: report_of };
                 report.add(&setup, test, seconds, bench.floor(test), limits, found);
+                if args.counters {
+                    report.count(measured.figures(test, setup.threads));
+                }
             }
             bar.suspend(|| report.print_new(&mut out))?;
         }

@@ -6,6 +6,7 @@ use super::replicas::Replica;
 use crate::error::Error;
 use crate::model_info::ModelInfo;
 use crate::output::{Output, figure, words};
+use crate::report::phases::{self, PhaseFigure};
 use crate::report::{Cause, NodeRead, NodesReport, wrap};
 use crate::term;
 use serde::Serialize;
@@ -81,6 +82,9 @@ pub(crate) struct Report {
     model: ModelInfo,
     repetitions: usize,
     results: Vec<Row>,
+    /// By the machine's counters, where they are wanted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    counters: Vec<PhaseFigure>,
 }
 
 impl Report {
@@ -92,6 +96,7 @@ impl Report {
             model,
             repetitions,
             results: Vec::new(),
+            counters: Vec::new(),
         }
     }
 
@@ -137,6 +142,11 @@ impl Report {
         });
     }
 
+    /// Notes what counters tell of a test.
+    pub(crate) fn count(&mut self, figures: Vec<PhaseFigure>) {
+        self.counters.extend(figures);
+    }
+
     /// Prints what was added since the last time; what programs read is one piece and waits for the end.
     pub(crate) fn print_new(&mut self, out: &mut Output) -> Result<(), Error> {
         if self.printed == 0 {
@@ -149,7 +159,11 @@ impl Report {
 
     /// Prints what there is to say when all tests are done.
     pub(crate) fn finish(&self, out: &mut Output) -> Result<(), Error> {
-        if out.data(self, &["/results"])? {
+        let tables: &[&str] = match self.counters.is_empty() {
+            true => &["/results"],
+            false => &["/results", "/counters"],
+        };
+        if out.data(self, tables)? {
             return Ok(());
         }
         writeln!(out)?;
@@ -164,7 +178,12 @@ impl Report {
             }
         }
         self.print_causes(out)?;
-        self.print_reports(out)
+        self.print_reports(out)?;
+        if !self.counters.is_empty() {
+            writeln!(out)?;
+            phases::print(out, &self.counters)?;
+        }
+        Ok(())
     }
 
     /// What each node was read in decoding, which is bound by it.

@@ -1,19 +1,22 @@
 //! The machine's own counters around a phase, where there are any.
 //!
-//! What CPUs count is this process's; memory controllers count for all programs together. Neither
-//! is compared with the book by the program: caches serve a part of what the book has, prefetchers
+//! What CPUs and the kernel count is of the engine's threads; memory controllers count for all programs together.
+//! Neither is compared with the book by the program: caches serve a part of what the book has, prefetchers
 //! and others add to what is counted.
 
 use crate::term;
-use memory::counters::{Controllers, Counters, Event, Unavailable};
+use memory::counters::{Controllers, Counters, Event, Refusal, Unavailable};
 use serde::Serialize;
 use std::path::Path;
+use threads::Pool;
 use topology::{Energy, Machine, NodeId};
 
 /// The counters, opened, or why they cannot be.
 pub(crate) struct Meter {
-    /// `None`: not wanted.
-    process: Option<Result<Counters, Unavailable>>,
+    /// Of the engine's threads; `None`: not wanted.
+    threads: Option<Counters>,
+    /// One of them was lost.
+    lost: Option<Unavailable>,
     controllers: Result<Controllers, Unavailable>,
     /// When it began.
     energy: Option<Energy>,
@@ -22,8 +25,12 @@ pub(crate) struct Meter {
 /// What was counted in a phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Counted {
-    /// By the CPUs, in this process.
+    /// Of the engine's threads.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) events: Vec<EventCount>,
+    /// What could not be counted of them.
+    #[serde(skip)]
+    pub(super) refused: Vec<Refusal>,
     /// By the memory controllers, for all programs.
     pub(super) controllers: Vec<ControllerCount>,
     /// What the processors consumed, for all programs; `None` where they have no meters, or only root may read them.
@@ -39,52 +46,55 @@ pub(super) struct EventCount {
 }
 
 /// Of the controllers of one package.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct ControllerCount {
     pub(super) package: u32,
     /// Its memory node, if it has just one.
     pub(super) node: Option<u32>,
     pub(super) read_bytes: f64,
     pub(super) written_bytes: f64,
+    pub(super) controllers: usize,
+    /// Of the busiest controller.
+    pub(super) busiest_read_bytes: f64,
 }
 
 impl Meter {
-    /// For the threads that this process has now.
-    pub(crate) fn open(machine: &Machine) -> Meter {
-        Meter { process: Some(Counters::of_process()), ..Meter::of_memory(machine) }
-    }
-
     /// For the memory alone, which costs the threads nothing.
     pub(crate) fn of_memory(machine: &Machine) -> Meter {
-        Meter { process: None, controllers: Controllers::open(machine), energy: None }
+        Meter { threads: None, lost: None, controllers: Controllers::open(machine), energy: None }
+    }
+
+    /// For these threads too.
+    pub(crate) fn of_threads(machine: &Machine, pool: &Pool) -> Meter {
+        let ids: Vec<i32> = pool.kernel_ids().collect();
+        Meter { threads: Some(Counters::of_threads(&ids)), ..Meter::of_memory(machine) }
     }
 
     /// Begins to count, from zero.
     pub(crate) fn start(&mut self) {
-        fn start<T>(of: &mut Result<T, Unavailable>, start: fn(&mut T) -> Result<(), Unavailable>) {
-            if let Ok(open) = of
-                && let Err(lost) = start(open)
-            {
-                *of = Err(lost);
-            }
+        if let Some(Err(lost)) = self.threads.as_mut().map(Counters::start) {
+            self.lost = Some(lost);
         }
-        self.process.iter_mut().for_each(|process| start(process, Counters::start));
-        start(&mut self.controllers, Controllers::start);
+        if let Ok(open) = &mut self.controllers
+            && let Err(lost) = open.start()
+        {
+            self.controllers = Err(lost);
+        }
         self.energy = Energy::read(Path::new("/"));
     }
 
     /// The counts since.
     pub(crate) fn read(&self) -> Counted {
         let mut counted = Counted { joules: joules(self.energy.as_ref()), ..Counted::default() };
-        let of_process = |of: &Result<Counters, Unavailable>| {
-            of.as_ref().map_err(Clone::clone).and_then(Counters::read)
-        };
-        match self.process.as_ref().map(of_process) {
-            Some(Ok(counts)) => counted
-                .events
-                .extend(counts.iter().map(|c| EventCount { name: c.event.name(), count: c.count })),
-            Some(Err(e)) => counted.unavailable.push(e.reason),
-            None => {}
+        if let Some(threads) = &self.threads {
+            counted.refused = threads.refused().to_vec();
+            let lost = self.lost.clone().map_or(Ok(()), Err);
+            match lost.and_then(|()| threads.read()) {
+                Ok(counts) => counted.events.extend(
+                    counts.iter().map(|c| EventCount { name: c.event.name(), count: c.count }),
+                ),
+                Err(e) => counted.unavailable.push(e.reason),
+            }
         }
         match self.controllers.as_ref().map_err(Clone::clone).and_then(Controllers::read) {
             Ok(all) => counted.controllers.extend(all.iter().map(|t| ControllerCount {
@@ -92,6 +102,8 @@ impl Meter {
                 node: t.node.map(|id| id.0),
                 read_bytes: t.read_bytes,
                 written_bytes: t.written_bytes,
+                controllers: t.controllers,
+                busiest_read_bytes: t.busiest_read_bytes,
             })),
             Err(e) => counted.unavailable.push(e.reason),
         }
@@ -118,12 +130,14 @@ impl Counted {
                 Some(to) => {
                     to.read_bytes += of.read_bytes;
                     to.written_bytes += of.written_bytes;
+                    to.busiest_read_bytes += of.busiest_read_bytes;
                 }
                 None => self.controllers.push(*of),
             }
         }
         // Of all stretches or of none.
         self.joules = self.joules.zip(other.joules).map(|(a, b)| a + b);
+        self.refused.clone_from(&other.refused);
         for why in &other.unavailable {
             if !self.unavailable.contains(why) {
                 self.unavailable.push(why.clone());
@@ -149,23 +163,14 @@ impl Counted {
         }
     }
 
-    /// Sentences for people.
+    /// How often an event was counted.
+    pub(super) fn of(&self, event: Event) -> Option<f64> {
+        self.events.iter().find(|e| e.name == event.name()).map(|e| e.count)
+    }
+
+    /// Sentences for people, but for the events.
     pub(super) fn lines(&self, tokens: u64, seconds: f64) -> Vec<String> {
         let mut lines = Vec::new();
-        let per_token = |e: &EventCount| {
-            format!("{} {}", term::count((e.count / tokens as f64).round() as usize), e.name)
-        };
-        if !self.events.is_empty() {
-            let events: Vec<String> = self.events.iter().map(per_token).collect();
-            let of = |event: Event| self.events.iter().find(|e| e.name == event.name());
-            let remote = of(Event::NodeLoads).zip(of(Event::NodeLoadMisses));
-            let remote = remote.filter(|(all, _)| all.count > 0.0).map(|(all, away)| {
-                let share = super::table::percent(away.count / all.count);
-                format!("; {share} of the loads from memory went to other nodes")
-            });
-            let remote = remote.unwrap_or_default();
-            lines.push(format!("CPUs counted per token: {}{remote}", events.join(", ")));
-        }
         if let Some(joules) = self.joules {
             let (token, watts) = (joules / tokens as f64, joules / seconds);
             lines.push(format!(
@@ -186,11 +191,8 @@ impl Counted {
             lines.push(format!("memory controllers counted, for all programs, GB/s: {each}"));
         }
         if !self.unavailable.is_empty() {
-            let what = match self.events.is_empty() && self.controllers.is_empty() {
-                true => "no machine counters",
-                false => "not all machine counters",
-            };
-            lines.push(format!("{what}: {}", self.unavailable.join("; ")));
+            let why = self.unavailable.join("; ");
+            lines.push(format!("what the memory's controllers read is not counted: {why}"));
         }
         lines
     }
@@ -201,25 +203,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_add_up_and_are_told_per_token_and_second() {
+    fn counts_add_up_and_are_told_per_second() {
         let of = |events: &[(&'static str, f64)]| Counted {
             events: events.iter().map(|&(name, count)| EventCount { name, count }).collect(),
             ..Counted::default()
         };
         let mut sum = of(&[("node-loads", 3e6)]);
         let mut other = of(&[("node-loads", 1e6), ("node-load-misses", 1e6)]);
-        let node =
-            |node, read| ControllerCount { package: 1, node, read_bytes: read, written_bytes: 1e9 };
-        other.controllers = vec![node(Some(4), 30e9)];
+        let node = |node, read, busiest| ControllerCount {
+            package: 1,
+            node,
+            read_bytes: read,
+            written_bytes: 1e9,
+            controllers: 2,
+            busiest_read_bytes: busiest,
+        };
+        other.controllers = vec![node(Some(4), 30e9, 20e9)];
         sum.add(&other);
-        sum.add(&Counted { controllers: vec![node(Some(4), 10e9)], ..Counted::default() });
+        sum.add(&Counted { controllers: vec![node(Some(4), 10e9, 5e9)], ..Counted::default() });
+        assert_eq!(sum.controllers[0].busiest_read_bytes, 25e9);
+        let counts = [Event::NodeLoads, Event::NodeLoadMisses, Event::Cycles].map(|e| sum.of(e));
+        assert_eq!(counts, [Some(4e6), Some(1e6), None]);
         assert_eq!(
             sum.lines(4, 2.0),
-            [
-                "CPUs counted per token: 1.00 M node-loads, 250 K node-load-misses; 25 % of the \
-                 loads from memory went to other nodes",
-                "memory controllers counted, for all programs, GB/s: node 4 20.0 read, 1.00 written"
-            ]
+            ["memory controllers counted, for all programs, GB/s: node 4 20.0 read, 1.00 written"]
         );
     }
 
@@ -230,6 +237,7 @@ mod tests {
             node,
             read_bytes,
             written_bytes: 1.0,
+            ..ControllerCount::default()
         };
         let two = Counted {
             controllers: vec![of(0, Some(0), 5.0), of(1, Some(1), 7.0), of(2, Some(1), 2.0)],
@@ -251,7 +259,9 @@ mod tests {
         let mut none = no("perf is forbidden");
         none.add(&no("perf is forbidden"));
         none.add(&no("no controller"));
-        assert_eq!(none.lines(1, 1.0), ["no machine counters: perf is forbidden; no controller"]);
+        let text =
+            "what the memory's controllers read is not counted: perf is forbidden; no controller";
+        assert_eq!(none.lines(1, 1.0), [text]);
         assert_eq!(Counted::default().lines(1, 1.0), [""; 0]);
     }
 }

@@ -19,6 +19,10 @@ pub(super) struct Facts<'a> {
     /// Where pages are, or why that is not known.
     pub(super) placement: Result<&'a Placement, &'a str>,
     pub(super) phase: &'a Phase,
+    /// Bytes of the weights that each thread multiplies in a step of all; none if that is not known.
+    pub(super) weights: &'a [u64],
+    /// Share of the peak of multiplications that was reached, where it was measured.
+    pub(super) of_peak: Option<f64>,
     /// What took speed from it.
     pub(super) causes: &'a [Cause],
     pub(super) tasks: Option<Tasks>,
@@ -62,10 +66,12 @@ pub(crate) struct NodesReport {
     pub(super) experts: Option<Experts>,
     /// By the machine.
     pub(super) counted: Counted,
+    /// Share of the peak of multiplications that was reached, where it was measured.
+    pub(super) of_peak: Option<f64>,
     /// What took speed, whatever the model did.
     pub(super) causes: Vec<Cause>,
     /// What bounds the work, in words.
-    pub(super) verdict: Vec<String>,
+    pub(super) verdict: Vec<Cause>,
 }
 
 /// The figures of one node.
@@ -177,6 +183,8 @@ pub(super) struct Thread {
     pub(super) global_us: f64,
     /// Global waits in which it was the last of its node.
     pub(super) crossings: u64,
+    /// Of the weights that it multiplies in a step of all threads; 0 if that is not known.
+    pub(super) weights_bytes: u64,
     /// By the book.
     pub(super) compiled_local_waits: u64,
     pub(super) compiled_global_waits: u64,
@@ -200,7 +208,7 @@ impl NodesReport {
         let ids: Vec<Option<NodeId>> = plan.groups.iter().map(|g| g.node).collect();
         let distinct = ids.iter().flatten().collect::<BTreeSet<_>>().len() == ids.len();
         let cpus: Vec<_> = plan.groups.iter().flat_map(|g| &g.cpus).collect();
-        let threads = threads(plan, &phase.activity);
+        let threads = threads(plan, &phase.activity, facts.weights);
         let (memory, all_memory) = memory(facts, distinct);
         let traffic: Vec<Traffic> = (0..ids.len()).map(|g| traffic(facts, g)).collect();
         let time = |range: Range<usize>| time(&threads, range, phase);
@@ -239,6 +247,7 @@ impl NodesReport {
             tasks: facts.tasks.clone(),
             experts: Experts::of(&facts.phase.activity.experts),
             counted: phase.counted.clone(),
+            of_peak: facts.of_peak,
             causes: facts.causes.to_vec(),
             verdict: Vec::new(),
         };
@@ -362,12 +371,13 @@ fn sum(nodes: &[Traffic], limit: f64) -> Traffic {
     all
 }
 
-fn threads(plan: &Plan, activity: &Activity) -> Vec<Thread> {
+fn threads(plan: &Plan, activity: &Activity, weights: &[u64]) -> Vec<Thread> {
     let groups = plan.groups.iter().enumerate();
     let cpus = groups.flat_map(|(node, group)| group.cpus.iter().map(move |cpu| (node, cpu)));
     let us = |nanos: u64| nanos as f64 / 1e3;
     cpus.zip(activity.waits.iter().zip(&activity.threads))
-        .map(|((node, cpu), (book, t))| {
+        .enumerate()
+        .map(|(number, ((node, cpu), (book, t)))| {
             // A pool of one group knows no global waits.
             let (local, global) = match plan.groups.len() {
                 1 => (book.local + book.global, 0),
@@ -384,6 +394,7 @@ fn threads(plan: &Plan, activity: &Activity) -> Vec<Thread> {
                 global_waits: t.global.count,
                 global_us: us(t.global.nanos),
                 crossings: t.crossings,
+                weights_bytes: weights.get(number).copied().unwrap_or(0),
                 compiled_local_waits: local,
                 compiled_global_waits: global,
             }

@@ -6,7 +6,7 @@
 //! and waited and how they shared [tasks], and a *probe* on the same threads what each node's memory can
 //! deliver ([`reads`]).
 //! What the book says of waits is held against what the threads have counted. The machine's
-//! [counters], where they can be had, stand beside it.
+//! [counters], where they can be had, stand beside it; [phases] has those of the threads, by phase.
 //!
 //! Limits: bytes are those of the book, so reads that caches serve are in them. Activations are in
 //! the book only where nodes exchange them: with one copy for several nodes (mirror, interleave,
@@ -17,6 +17,7 @@ mod around;
 mod counters;
 mod experts;
 mod figures;
+pub(crate) mod phases;
 pub(crate) mod reads;
 mod table;
 mod tasks;
@@ -102,13 +103,17 @@ pub(crate) fn of(
     causes: &[Cause],
     reads: &Reads,
     machine: &Machine,
+    of_peak: Option<f64>,
 ) -> NodesReport {
     let loaded = engine.report().nodes.clone();
+    let weights = engine.executor().streamed_bytes();
     NodesReport::of(&Facts {
         plan: engine.executor().plan(),
         loaded: &loaded,
         placement: asked.as_ref().map_err(String::as_str),
         phase,
+        weights: &weights,
+        of_peak,
         causes,
         tasks: Tasks::of(&phase.activity.threads),
         reads,
@@ -134,7 +139,7 @@ pub(crate) fn after(
     for _ in 0..PASSES {
         probe.pass(pool)?;
     }
-    let mut report = of(engine, &asked, phase, causes, probe.reads(), &machine);
+    let mut report = of(engine, &asked, phase, causes, probe.reads(), &machine, None);
     let threads = phases.iter().flat_map(|phase| &phase.activity.threads);
     report.tasks = Tasks::of(&threads.copied().collect::<Vec<_>>());
     Ok(Some(report))

@@ -24,7 +24,8 @@ impl NodesReport {
             lines.push(String::new());
         }
         let causes = self.causes.iter().map(ToString::to_string);
-        let words = self.notes().into_iter().chain(causes).chain(self.verdict.iter().cloned());
+        let verdict = self.verdict.iter().map(ToString::to_string);
+        let words = self.notes().into_iter().chain(causes).chain(verdict);
         lines.extend(words.flat_map(|text| wrap(&text)));
         lines
     }

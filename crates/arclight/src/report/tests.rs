@@ -117,6 +117,8 @@ impl Case {
             loaded: &loaded,
             placement: self.placement.as_ref().map_err(String::as_str),
             phase: &self.phase,
+            weights: &[],
+            of_peak: None,
             causes: &[],
             tasks: Tasks::of(&self.phase.activity.threads),
             reads: &self.reads,
@@ -125,7 +127,9 @@ impl Case {
     }
 
     fn verdict(&self) -> String {
-        self.report().verdict.join(" ")
+        let verdict = self.report().verdict;
+        let texts: Vec<&str> = verdict.iter().map(|cause| cause.text.as_str()).collect();
+        texts.join(" ")
     }
 }
 
@@ -275,7 +279,10 @@ fn the_verdict_names_what_the_figures_show() {
     case.reads.groups = vec![1.2e9, 3e9];
     case.phase.activity.threads[0] = thread(3000, 1000, 5000);
     let verdict = case.verdict();
-    assert!(verdict.starts_with("Waiting takes ") && verdict.contains("thread 1"), "{verdict}");
+    assert!(
+        verdict.starts_with("Waiting takes ") && verdict.contains("node 5: its threads"),
+        "{verdict}"
+    );
     // What fits into the caches is not read from memory.
     let mut cached = Case::tensor_parallel();
     cached.caches = 1 << 30;
@@ -285,11 +292,14 @@ fn the_verdict_names_what_the_figures_show() {
     slow.caches = 1 << 30;
     slow.phase.activity.threads[0] = thread(1000, 1000, 7000);
     let verdict = slow.verdict();
-    assert!(verdict.contains("most of it for thread 1 (CPU 1, node 5)"), "{verdict}");
+    assert!(
+        verdict.contains("most of it for node 5: its threads work 80 % of the time"),
+        "{verdict}"
+    );
     // Both wait equally: the waits are at fault, 5 of them a step, 80 µs each.
     slow.phase.activity.threads = vec![thread(5000, 2000, 2000); 2];
     let verdict = slow.verdict();
-    assert!(verdict.contains("in 5 waits a step of 80.0 µs on average"), "{verdict}");
+    assert!(verdict.contains("in 5 waits a step of 80 µs on average"), "{verdict}");
     // Nobody waits.
     slow.phase.activity.threads = vec![thread(9500, 100, 100); 2];
     assert!(slow.verdict().starts_with("Computing bounds it: "), "{}", slow.verdict());
@@ -305,7 +315,7 @@ fn the_verdict_names_what_the_figures_show() {
     assert!(slow.verdict().starts_with("48 % of the time passes between"), "{}", slow.verdict());
     // Other nodes' memory, if they are nodes.
     let remote = Case::interleaved(&[3, 5]);
-    assert!(remote.verdict().contains("of the bytes are on other nodes"), "{}", remote.verdict());
+    assert!(remote.verdict().contains("of the bytes are in another node"), "{}", remote.verdict());
 }
 
 #[test]

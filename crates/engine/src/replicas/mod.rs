@@ -60,7 +60,7 @@ use turns::Turn;
 pub use idle::IdleTime;
 pub use models::{Pooling, Score};
 pub use ticket::Ticket;
-pub use watch::{Experts, GroupStatus};
+pub use watch::{Experts, GroupStatus, ThreadStatus};
 
 /// Loaded replicas of a model and the queue before them.
 ///

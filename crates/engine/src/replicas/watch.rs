@@ -3,11 +3,12 @@
 use super::queue::Task;
 use crate::engine::Engine;
 use crate::placement::Elsewhere;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use threads::ThreadStats;
-use topology::NodeId;
+use topology::{CpuId, NodeId};
 
 /// How old what is known of the threads may become while there is work: asking each takes cache lines
 /// from all.
@@ -17,7 +18,7 @@ const AGE: Duration = Duration::from_millis(100);
 /// more of it. As of the last step, or a tenth of a second before.
 ///
 /// [`Activity`]: crate::Activity
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupStatus {
     /// Their memory node; `None` on a machine without.
     pub node: Option<NodeId>,
@@ -39,6 +40,22 @@ pub struct GroupStatus {
     pub tasks: u64,
     /// Of these, tasks that were dealt to another thread, and stolen from it.
     pub stolen_tasks: u64,
+    /// Pages that lay on another node than they were meant for when the model was loaded, and all that had memory;
+    /// `None` if the kernel does not tell, or they belong to no group.
+    pub misplaced: Option<(u64, u64)>,
+    /// Each of them.
+    pub each: Vec<ThreadStatus>,
+}
+
+/// What a thread has done since the model was loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadStatus {
+    /// Where it runs.
+    pub cpu: CpuId,
+    /// Time that it worked.
+    pub busy: Duration,
+    /// Bytes of the weights that it multiplies in a step of all threads.
+    pub weights: u64,
 }
 
 impl GroupStatus {
@@ -52,8 +69,17 @@ impl GroupStatus {
             global_waits: self.global_waits + before.global_waits,
             tasks: self.tasks + before.tasks,
             stolen_tasks: self.stolen_tasks + before.stolen_tasks,
+            each: self.each.iter().map(|thread| thread.after(&before.each)).collect(),
             ..self
         }
+    }
+}
+
+impl ThreadStatus {
+    /// With what was done on its CPU before.
+    fn after(self, before: &[ThreadStatus]) -> ThreadStatus {
+        let before = before.iter().find(|before| before.cpu == self.cpu);
+        ThreadStatus { busy: self.busy + before.map_or(Duration::ZERO, |b| b.busy), ..self }
     }
 }
 
@@ -70,7 +96,10 @@ fn after(mut experts: Experts, before: &Experts) -> Experts {
 
 /// Keeps what is known of the threads of an engine up to date.
 pub(crate) struct Watch {
-    elsewhere: Vec<Option<Elsewhere>>, // [group]
+    elsewhere: Vec<Option<Elsewhere>>,  // [group]
+    misplaced: Vec<Option<(u64, u64)>>, // [group]
+    /// Bytes of weights, by CPU.
+    weights: BTreeMap<CpuId, u64>,
     /// What they had done when the engine began to count anew.
     before: Vec<GroupStatus>,
     /// Times that tokens went to each expert: as it was seen last, and when the engine began to count anew.
@@ -87,8 +116,15 @@ impl Watch {
         let placement = engine.placement().ok();
         let elsewhere = |group| placement.as_ref().and_then(|p| p.elsewhere(group));
         let elsewhere = (0..groups).map(elsewhere).collect();
+        let misplaced = |group| placement.as_ref().and_then(|p| p.misplaced_of(group));
+        let misplaced = (0..groups).map(misplaced).collect();
+        let executor = engine.executor();
+        let cpus = executor.plan().groups.iter().flat_map(|group| group.cpus.iter().copied());
+        let weights = cpus.zip(executor.streamed_bytes()).collect();
         Watch {
             elsewhere,
+            misplaced,
+            weights,
             before: Vec::new(),
             experts: Arc::default(),
             experts_before: Arc::default(),
@@ -142,6 +178,14 @@ impl Watch {
                 global_waits: time(|t| t.global.nanos),
                 tasks: team.iter().map(|t| t.tasks.count).sum(),
                 stolen_tasks: team.iter().map(|t| t.tasks.near + t.tasks.far).sum(),
+                misplaced: self.misplaced[at],
+                each: std::iter::zip(&plan.groups[at].cpus, team)
+                    .map(|(cpu, stats)| ThreadStatus {
+                        cpu: *cpu,
+                        busy: Duration::from_nanos(stats.busy_nanos()),
+                        weights: self.weights.get(cpu).copied().unwrap_or(0),
+                    })
+                    .collect(),
             }
         };
         let now = plan.group_threads().into_iter().enumerate().map(of);

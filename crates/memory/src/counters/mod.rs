@@ -1,10 +1,10 @@
-//! The machine's own counters, where the kernel lets this process read them: loads that went to
-//! memory and to other nodes, and bytes that passed the memory controllers.
+//! The machine's own counters, where the kernel lets this process read them: what the cores did for some threads,
+//! what the kernel did for them, and bytes that passed the memory controllers.
 //!
-//! [`Counters`] counts for one thread or for all of this process. [`Controllers`] counts what all
-//! programs together read and write, since a memory controller does not know for whom it works.
-//! Neither is there in most virtual machines and containers; [`Unavailable`] says why not, and the
-//! caller goes on without.
+//! [`Counters`] counts for given threads. Events of the kernel's software are there in every machine, those of the
+//! CPU's counters in few virtual machines and containers. [`Controllers`] counts what all programs together read and
+//! write, since a memory controller does not know for whom it works. [`Unavailable`] says why something is not to be
+//! had, and the caller goes on without.
 //!
 //! Limits: the generic events mean what the kernel's table for the CPU says they mean, and many
 //! CPUs lack some. Controllers are known of Intel servers (`uncore_imc`, free-running or not) and
@@ -16,7 +16,7 @@
 mod perf;
 mod sysfs;
 
-use std::fs;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use topology::{CpuList, Machine, NodeId};
@@ -31,46 +31,99 @@ pub struct Unavailable {
     pub reason: String,
 }
 
-/// What a CPU counts for a thread.
+/// An event that cannot be counted for threads.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {error}: {why}", event.name())]
+pub struct Refusal {
+    /// Which.
+    pub event: Event,
+    /// The kernel's word for it.
+    pub error: String,
+    /// What it means here, and what helps.
+    pub why: String,
+}
+
+/// What is counted for a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
-    /// Loads that were served by memory (`node-loads`).
-    NodeLoads,
-    /// Of these, by the memory of another node (`node-load-misses`).
-    NodeLoadMisses,
+    /// Instructions that were completed (`instructions`).
+    Instructions,
+    /// Cycles of the core (`cycles`).
+    Cycles,
     /// Loads that looked into the last cache (`LLC-loads`).
     CacheLoads,
     /// Of these, that did not find their line there (`LLC-load-misses`).
     CacheLoadMisses,
+    /// Loads whose page was not in the buffer of translations (`dTLB-load-misses`).
+    TlbLoadMisses,
+    /// Loads that were served by memory (`node-loads`).
+    NodeLoads,
+    /// Of these, by the memory of another node (`node-load-misses`).
+    NodeLoadMisses,
+    /// Nanoseconds on a core (`task-clock`), by the kernel.
+    TaskClock,
+    /// Pages that were touched for the first time, or had to be mapped anew (`page-faults`), by the kernel.
+    PageFaults,
+    /// Times that the core went to another thread (`context-switches`), by the kernel.
+    ContextSwitches,
 }
 
 impl Event {
     /// All of them.
-    pub const ALL: [Event; 4] =
-        [Event::NodeLoads, Event::NodeLoadMisses, Event::CacheLoads, Event::CacheLoadMisses];
+    pub const ALL: [Event; 10] = [
+        Event::Instructions,
+        Event::Cycles,
+        Event::CacheLoads,
+        Event::CacheLoadMisses,
+        Event::TlbLoadMisses,
+        Event::NodeLoads,
+        Event::NodeLoadMisses,
+        Event::TaskClock,
+        Event::PageFaults,
+        Event::ContextSwitches,
+    ];
 
     /// As `perf list` has it.
     pub fn name(self) -> &'static str {
         match self {
-            Event::NodeLoads => "node-loads",
-            Event::NodeLoadMisses => "node-load-misses",
+            Event::Instructions => "instructions",
+            Event::Cycles => "cycles",
             Event::CacheLoads => "LLC-loads",
             Event::CacheLoadMisses => "LLC-load-misses",
+            Event::TlbLoadMisses => "dTLB-load-misses",
+            Event::NodeLoads => "node-loads",
+            Event::NodeLoadMisses => "node-load-misses",
+            Event::TaskClock => "task-clock",
+            Event::PageFaults => "page-faults",
+            Event::ContextSwitches => "context-switches",
         }
     }
 
-    /// `PERF_TYPE_HW_CACHE`: the cache, the operation (0, a read) and the result (1, a miss), a
-    /// byte each.
+    /// `PERF_TYPE_HARDWARE`, `_SOFTWARE` and `_HW_CACHE` with their numbers. Of the last: the cache, the operation (0, a
+    /// read) and the result (1, a miss), a byte each.
     fn attr(self) -> Attr {
+        const HARDWARE: u32 = 0;
+        const SOFTWARE: u32 = 1;
         const HW_CACHE: u32 = 3;
-        let (last_level, node, miss) = (2, 6, 1 << 16);
-        let config = match self {
-            Event::NodeLoads => node,
-            Event::NodeLoadMisses => node | miss,
-            Event::CacheLoads => last_level,
-            Event::CacheLoadMisses => last_level | miss,
+        let (last_level, data_tlb, node, miss) = (2, 3, 6, 1 << 16);
+        let (kind, config) = match self {
+            Event::Cycles => (HARDWARE, 0),
+            Event::Instructions => (HARDWARE, 1),
+            Event::TaskClock => (SOFTWARE, 1),
+            Event::PageFaults => (SOFTWARE, 2),
+            Event::ContextSwitches => (SOFTWARE, 3),
+            Event::CacheLoads => (HW_CACHE, last_level),
+            Event::CacheLoadMisses => (HW_CACHE, last_level | miss),
+            Event::TlbLoadMisses => (HW_CACHE, data_tlb | miss),
+            Event::NodeLoads => (HW_CACHE, node),
+            Event::NodeLoadMisses => (HW_CACHE, node | miss),
         };
-        Attr { kind: HW_CACHE, config: [config, 0] }
+        Attr { kind, config: [config, 0] }
+    }
+
+    /// Whether it happens in the kernel, and is not seen by a counter of user code.
+    fn is_of_kernel(self) -> bool {
+        self == Event::ContextSwitches
     }
 }
 
@@ -83,63 +136,41 @@ pub struct Reading {
     pub count: f64,
 }
 
-/// Counters of a thread, or of all threads of this process, at work in user code.
+/// Counters of some threads, at work in user code.
 #[derive(Debug)]
 pub struct Counters {
     /// One counter per thread.
     open: Vec<(Event, Vec<Counter>)>,
+    refused: Vec<Refusal>,
 }
 
 impl Counters {
-    /// For the calling thread.
-    ///
-    /// # Errors
-    /// None of the events can be counted.
-    pub fn of_this_thread() -> Result<Self, Unavailable> {
-        Self::open(&[0])
-    }
-
-    /// For all threads of this process: those that there are, and those that they start.
-    ///
-    /// # Errors
-    /// None of the events can be counted.
-    pub fn of_process() -> Result<Self, Unavailable> {
-        let tasks = fs::read_dir("/proc/self/task").map(|entries| {
-            let names = entries.flatten().map(|entry| entry.file_name());
-            names.filter_map(|name| name.to_str()?.parse().ok()).collect::<Vec<i32>>()
-        });
-        match tasks {
-            Ok(tasks) if !tasks.is_empty() => Self::open(&tasks),
-            _ => Err(Unavailable { reason: "/proc/self/task does not list threads".into() }),
-        }
-    }
-
-    fn open(threads: &[i32]) -> Result<Self, Unavailable> {
-        let mut open = Vec::new();
-        let mut refusal = None;
+    /// For threads of this process by their numbers in the kernel (0: the caller), and those that they start. What
+    /// cannot be counted is in [`Self::refused`].
+    pub fn of_threads(threads: &[i32]) -> Self {
+        let (mut open, mut refused) = (Vec::new(), Vec::new());
         for event in Event::ALL {
-            // A thread may have ended meanwhile (ESRCH); its counts went with it.
-            let counters = threads
-                .iter()
-                .map(|&thread| Counter::of_thread(event.attr(), thread))
-                .filter(|c| !matches!(c, Err(e) if e.raw_os_error() == Some(libc::ESRCH)))
-                .collect::<Result<Vec<_>, _>>();
-            match counters {
-                Ok(counters) if !counters.is_empty() => open.push((event, counters)),
-                Ok(_) => {}
-                Err(e) => refusal = refusal.or(Some(perf::reason(event.name(), &e))),
+            let counter =
+                |&thread: &i32| Counter::of_thread(event.attr(), thread, event.is_of_kernel());
+            match threads.iter().map(counter).collect::<Result<Vec<_>, _>>() {
+                Ok(counters) => open.push((event, counters)),
+                Err(e) => {
+                    let (error, why) = perf::reason(&e);
+                    refused.push(Refusal { event, error, why });
+                }
             }
         }
-        if open.is_empty() {
-            let reason = refusal.unwrap_or_else(|| "there is no thread to count for".into());
-            return Err(Unavailable { reason });
-        }
-        Ok(Self { open })
+        Self { open, refused }
     }
 
-    /// Which events this CPU has.
+    /// Which events are counted.
     pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
         self.open.iter().map(|(event, _)| *event)
+    }
+
+    /// Which are not, and why.
+    pub fn refused(&self) -> &[Refusal] {
+        &self.refused
     }
 
     /// Begins to count, from zero.
@@ -179,6 +210,10 @@ pub struct Traffic {
     pub read_bytes: f64,
     /// Bytes written.
     pub written_bytes: f64,
+    /// How many controllers of the package count.
+    pub controllers: usize,
+    /// Bytes read by the busiest of them.
+    pub busiest_read_bytes: f64,
 }
 
 /// The memory controllers' counters, for everything that the machine does.
@@ -212,8 +247,10 @@ impl Controllers {
         let mut open = Vec::new();
         for event in &found {
             for cpu in event.cpus.iter() {
-                let counter = Counter::of_cpu(event.attr, cpu.0)
-                    .map_err(|e| Unavailable { reason: perf::reason(&event.name, &e) })?;
+                let counter = Counter::of_cpu(event.attr, cpu.0).map_err(|e| {
+                    let (error, why) = perf::reason(&e);
+                    Unavailable { reason: format!("{}: {error}: {why}", event.name) }
+                })?;
                 let package = machine.cpu(cpu).map_or(0, |c| c.package);
                 let node = only_node(machine, package);
                 let (writes, bytes) = (event.writes, event.bytes);
@@ -236,16 +273,35 @@ impl Controllers {
     /// # Errors
     /// As [`Self::start`].
     pub fn read(&self) -> Result<Vec<Traffic>, Unavailable> {
-        let mut sums = std::collections::BTreeMap::new();
-        for channel in &self.open {
-            let Channel { package, node, .. } = *channel;
-            let zero = Traffic { package, node, read_bytes: 0.0, written_bytes: 0.0 };
-            let sum = sums.entry(package).or_insert(zero);
-            let bytes = channel.counter.read().map_err(lost)? * channel.bytes;
-            *if channel.writes { &mut sum.written_bytes } else { &mut sum.read_bytes } += bytes;
-        }
-        Ok(sums.into_values().collect())
+        let count = |c: &Channel| {
+            Ok((c.package, c.node, c.writes, c.counter.read().map_err(lost)? * c.bytes))
+        };
+        Ok(sums(&self.open.iter().map(count).collect::<Result<Vec<_>, _>>()?))
     }
+}
+
+/// Bytes of controllers' counters (of which package and node, whether of writes) by package. A controller has one counter
+/// of reads.
+fn sums(counts: &[(u32, Option<NodeId>, bool, f64)]) -> Vec<Traffic> {
+    let mut sums = BTreeMap::new();
+    for &(package, node, writes, bytes) in counts {
+        let sum = sums.entry(package).or_insert(Traffic {
+            package,
+            node,
+            read_bytes: 0.0,
+            written_bytes: 0.0,
+            controllers: 0,
+            busiest_read_bytes: 0.0,
+        });
+        if writes {
+            sum.written_bytes += bytes;
+        } else {
+            sum.read_bytes += bytes;
+            sum.controllers += 1;
+            sum.busiest_read_bytes = sum.busiest_read_bytes.max(bytes);
+        }
+    }
+    sums.into_values().collect()
 }
 
 /// The node of a package that has one only.
@@ -275,19 +331,64 @@ mod tests {
 
     #[test]
     fn this_machine_counts_or_says_why_not() {
-        for counters in [Counters::of_this_thread(), Counters::of_process()] {
-            match counters {
-                Ok(mut counters) => {
-                    counters.start().unwrap();
-                    let counts = counters.read().unwrap();
-                    assert_eq!(counts.len(), counters.events().count());
-                    assert!(counts.iter().all(|c| c.count >= 0.0), "{counts:?}");
-                }
-                Err(Unavailable { reason }) => {
-                    assert!(reason.starts_with("perf_event_open: node-loads: "), "{reason}");
-                }
-            }
+        let mut counters = Counters::of_threads(&[0]);
+        assert_eq!(counters.events().count() + counters.refused().len(), Event::ALL.len());
+        counters.start().unwrap();
+        let mut sum = 0_u64;
+        for i in 0..20_000_000_u64 {
+            sum = std::hint::black_box(sum + i);
         }
+        let counts = counters.read().unwrap();
+        assert_eq!(counts.len(), counters.events().count());
+        assert!(counts.iter().all(|c| c.count >= 0.0), "{counts:?}");
+        for refusal in counters.refused() {
+            assert!(
+                refusal.to_string().starts_with(&format!("{}: ", refusal.event.name())),
+                "{refusal}"
+            );
+        }
+        // Of the kernel's software, which needs no counters of the CPU.
+        let of = |event| counts.iter().find(|c| c.event == event).map(|c| c.count);
+        if let Some(nanos) = of(Event::TaskClock) {
+            assert!(nanos > 1e6, "{counts:?}");
+        }
+        if let Some(instructions) = of(Event::Instructions) {
+            assert!(instructions > 20e6, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn switches_of_threads_are_counted_where_the_kernel_may_be() {
+        let counters = Counters::of_threads(&[0]);
+        if !counters.events().any(|event| event == Event::ContextSwitches) {
+            eprintln!("not tested here: {:?}", counters.refused());
+            return;
+        }
+        let mut counters = counters;
+        counters.start().unwrap();
+        (0..20).for_each(|_| std::thread::sleep(std::time::Duration::from_micros(200)));
+        let counts = counters.read().unwrap();
+        let switches = counts.iter().find(|c| c.event == Event::ContextSwitches).unwrap().count;
+        assert!(switches >= 20.0, "{counts:?}");
+    }
+
+    #[test]
+    fn controllers_add_up_by_package_and_the_busiest_is_told() {
+        let (own, other) = (Some(NodeId(0)), Some(NodeId(1)));
+        let counts = [
+            (0, own, false, 5.0),
+            (0, own, false, 9.0),
+            (0, own, true, 3.0),
+            (1, other, false, 4.0),
+        ];
+        let of = |package, node, read_bytes, written_bytes, controllers, busiest_read_bytes| {
+            Traffic { package, node, read_bytes, written_bytes, controllers, busiest_read_bytes }
+        };
+        assert_eq!(sums(&counts), [of(0, own, 14.0, 3.0, 2, 9.0), of(1, other, 4.0, 0.0, 1, 4.0)]);
+    }
+
+    #[test]
+    fn this_machine_has_controllers_or_says_why_not() {
         match Controllers::open(&Machine::read().unwrap()) {
             Ok(mut controllers) => {
                 controllers.start().unwrap();

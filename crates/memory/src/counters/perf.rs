@@ -51,10 +51,11 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// Counts for one thread (0: the caller) and those it starts, in user code; stands still until
-    /// it is started.
-    pub(super) fn of_thread(attr: Attr, thread: i32) -> io::Result<Self> {
-        Self::open(attr, DISABLED | INHERIT | EXCLUDE_KERNEL | EXCLUDE_HV, thread, -1)
+    /// Counts for one thread (0: the caller) and those it starts, in user code unless `kernel` is wanted too; stands
+    /// still until it is started.
+    pub(super) fn of_thread(attr: Attr, thread: i32, kernel: bool) -> io::Result<Self> {
+        let user = if kernel { 0 } else { EXCLUDE_KERNEL | EXCLUDE_HV };
+        Self::open(attr, DISABLED | INHERIT | user, thread, -1)
     }
 
     /// Counts for everybody, by the device that this CPU stands for; runs at once. (Most such
@@ -123,25 +124,32 @@ fn scaled(count: f64, enabled: f64, running: f64) -> f64 {
     if running > 0.0 && running < enabled { count * (enabled / running) } else { count }
 }
 
-/// Why a counter could not be opened, for people.
-pub(super) fn reason(what: &str, error: &io::Error) -> String {
-    let why = match error.raw_os_error() {
+/// Why a counter could not be opened, for people: the kernel's word for it, and what it means and what to do.
+pub(super) fn reason(error: &io::Error) -> (String, String) {
+    let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok();
+    (error.to_string(), why(error.raw_os_error(), level.as_deref().map(str::trim)))
+}
+
+/// `level` is that of `kernel.perf_event_paranoid`.
+fn why(error: Option<i32>, level: Option<&str>) -> String {
+    match error {
         Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::EINVAL) => {
-            "this CPU or virtual machine does not have it".to_owned()
+            "this CPU or virtual machine does not count it; a virtual machine needs a PMU (QEMU: -cpu host,pmu=on)"
+                .to_owned()
         }
-        Some(libc::EACCES | libc::EPERM) => {
-            let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
-            let level = level.map_or("unknown".to_owned(), |text| text.trim().to_owned());
-            format!(
-                "kernel.perf_event_paranoid is {level}, or a container forbids the call; lower it \
-                 (0 or less for memory controllers) or give CAP_PERFMON"
-            )
-        }
+        Some(libc::EACCES | libc::EPERM) => match level.and_then(|level| level.parse::<i32>().ok()) {
+            Some(level @ 1..) => format!(
+                "kernel.perf_event_paranoid is {level}: sudo sysctl kernel.perf_event_paranoid=0, or give CAP_PERFMON"
+            ),
+            _ => "a container or sandbox forbids perf_event_open: allow it, or give CAP_PERFMON (docker run --cap-add \
+                  PERFMON)"
+                .to_owned(),
+        },
         Some(libc::ENOSYS) => "this kernel is built without it, or a sandbox hides it".to_owned(),
-        Some(libc::EMFILE) => "too many open files; raise ulimit -n".to_owned(),
+        Some(libc::EMFILE) => "too many open files, one for each thread and event: ulimit -n 65536".to_owned(),
+        Some(libc::ESRCH) => "a thread has ended".to_owned(),
         _ => "see perf_event_open(2)".to_owned(),
-    };
-    format!("perf_event_open: {what}: {error}: {why}")
+    }
 }
 
 #[cfg(test)]
@@ -153,8 +161,8 @@ mod tests {
 
     /// None where the kernel has no counters for us at all.
     fn faults(thread: i32) -> Option<Counter> {
-        Counter::of_thread(PAGE_FAULTS, thread)
-            .map_err(|e| eprintln!("not tested here: {}", reason("page-faults", &e)))
+        Counter::of_thread(PAGE_FAULTS, thread, false)
+            .map_err(|e| eprintln!("not tested here: {:?}", reason(&e)))
             .ok()
     }
 
@@ -197,13 +205,24 @@ mod tests {
 
     #[test]
     fn what_does_not_exist_is_a_reason() {
-        let error = Counter::of_thread(Attr { kind: 9999, config: [0, 0] }, 0).unwrap_err();
-        let text = reason("x", &error);
-        assert!(text.starts_with("perf_event_open: x: "), "{text}");
-        let of = |errno| reason("x", &io::Error::from_raw_os_error(errno));
-        assert!(of(libc::EACCES).contains("perf_event_paranoid is "));
-        assert!(of(libc::ENOENT).contains("virtual machine"));
-        assert!(of(libc::ENOSYS).contains("sandbox"));
+        let error = Counter::of_thread(Attr { kind: 9999, config: [0, 0] }, 0, false).unwrap_err();
+        let (error, why) = reason(&error);
+        assert!(!error.is_empty() && !why.is_empty());
+        let of = |errno, level| super::why(Some(errno), level);
+        for refusal in [libc::EACCES, libc::EPERM] {
+            let text = of(refusal, Some("4"));
+            assert!(text.starts_with("kernel.perf_event_paranoid is 4: sudo sysctl "), "{text}");
+            // It is not that setting.
+            for level in [Some("0"), Some("-1"), None] {
+                assert!(
+                    of(refusal, level).starts_with("a container or sandbox forbids"),
+                    "{level:?}"
+                );
+            }
+        }
+        assert!(of(libc::ENOENT, Some("2")).contains("virtual machine does not count it"));
+        assert!(of(libc::ENOSYS, None).contains("sandbox hides it"));
+        assert!(of(libc::EMFILE, None).contains("ulimit -n"));
     }
 
     #[test]

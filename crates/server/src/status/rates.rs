@@ -1,6 +1,6 @@
 //! Rates: what has been done between two looks at the engines.
 
-use arclight_engine::{Counters, GroupStatus, ReplicaStatus, Replicas};
+use arclight_engine::{Counters, GroupStatus, ReplicaStatus, Replicas, ThreadStatus, ThreadWork};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ impl Done {
 }
 
 /// What the threads of a group have done between two looks. Shares are of the threads' time in steps.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Group {
     /// While they computed.
     pub(super) read_bytes_per_second: f64,
@@ -104,6 +104,9 @@ pub(super) struct Group {
     /// Of the tiles of attention that they ran; `None` without any.
     pub(super) stolen: Option<f64>,
     pub(super) read_bytes: u64,
+    /// Pages on another node than they were meant for, and all.
+    pub(super) misplaced: Option<(u64, u64)>,
+    pub(super) threads: Vec<ThreadWork>,
 }
 
 impl Group {
@@ -129,13 +132,27 @@ impl Group {
             waiting_machine: global / all,
             stolen: (tasks > 0).then(|| stolen as f64 / tasks as f64),
             read_bytes: read,
+            misplaced: now.misplaced,
+            threads: now
+                .each
+                .iter()
+                .map(|thread| worked(thread, before, all / now.threads as f64))
+                .collect(),
         })
     }
+}
+
+/// What a thread did in so many seconds.
+fn worked(now: &ThreadStatus, before: &GroupStatus, seconds: f64) -> ThreadWork {
+    let before = before.each.iter().find(|thread| thread.cpu == now.cpu);
+    let busy = now.busy.saturating_sub(before.map_or(Duration::ZERO, |thread| thread.busy));
+    ThreadWork { cpu: now.cpu, working: busy.as_secs_f64() / seconds, weights: now.weights }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arclight_engine::CpuId;
 
     #[test]
     fn rates_are_of_the_last_seconds() {
@@ -160,6 +177,8 @@ mod tests {
         let ms = Duration::from_millis;
         let before =
             GroupStatus { threads: 4, read: 1000, remote: Some(10), ..GroupStatus::default() };
+        let thread = |cpu, busy| ThreadStatus { cpu: CpuId(cpu), busy: ms(busy), weights: 7 };
+        let before = GroupStatus { each: vec![thread(4, 30), thread(9, 500)], ..before };
         assert_eq!(Group::between(&before, &before), None);
         let now = GroupStatus {
             read: 5000,
@@ -169,7 +188,9 @@ mod tests {
             global_waits: ms(50),
             tasks: 10,
             stolen_tasks: 2,
-            ..before
+            misplaced: Some((3, 9)),
+            each: vec![thread(9, 600), thread(4, 50)],
+            ..before.clone()
         };
         let expected = Group {
             // 4,000 bytes in the 0.2 seconds in which four threads computed.
@@ -180,10 +201,15 @@ mod tests {
             waiting_machine: 0.0625,
             stolen: Some(0.2),
             read_bytes: 4000,
+            misplaced: Some((3, 9)),
+            threads: Vec::new(),
         };
         let got = Group::between(&before, &now).unwrap();
         assert!((got.read_bytes_per_second - 20_000.0).abs() < 1e-6);
-        let got = Group { read_bytes_per_second: 20_000.0, ..got };
+        // Of 0.2 seconds each.
+        let working = got.threads.iter().map(|t| (t.cpu.0, (t.working * 1e3).round()));
+        assert_eq!(working.collect::<Vec<_>>(), [(9, 500.0), (4, 100.0)]);
+        let got = Group { read_bytes_per_second: 20_000.0, threads: Vec::new(), ..got };
         assert!((got.working - 0.75).abs() < 1e-9 && (got.waiting_machine - 0.0625).abs() < 1e-9);
         let got = Group { working: 0.75, waiting_node: 0.1875, waiting_machine: 0.0625, ..got };
         assert_eq!(got, expected);

@@ -4,14 +4,14 @@ use super::limits::Limit;
 use super::phase::Phase;
 use super::rates::{Done, Group, Look};
 use super::recent::Served;
-use super::why::{Facts, Reason};
+use super::why::{Facts, Reason, Worked};
 use crate::state::{App, Model};
-use arclight_engine::{GroupStatus, ReplicaInfo, ReplicaStatus};
+use arclight_engine::{GroupStatus, Mode, ReplicaInfo, ReplicaStatus};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
 use topology::Machine;
-use topology::health::{Check, State};
+use topology::health::Check;
 
 /// What the server and its machine do at this moment. Rates are of the last seconds, between two requests for this;
 /// what is not known is null, or not there.
@@ -279,8 +279,9 @@ pub(super) fn status(
             let why = "the kernel does not tell on which nodes pages are".to_owned();
             unknown.push(Unknown { what: "remote_share", why });
         }
-        let left = now.replicas.iter().flat_map(|replica| &replica.company.left_out);
-        facts.left_out = left.map(|cpu| cpu.0).collect();
+        let pairs = before.iter().flat_map(|before| before.replicas.iter().zip(&now.replicas));
+        let company = pairs.filter_map(|(before, now)| now.company.since(&before.company).cause());
+        facts.company = company.collect();
         facts.done = done;
         let all_run = |look: &Look| look.replicas.iter().all(|replica| replica.running > 0);
         facts.under_way = all_run(now) && before.is_some_and(all_run);
@@ -294,7 +295,7 @@ pub(super) fn status(
     facts.phase = phase;
     facts.nodes = machine.map_or(1, |machine| machine.usable_nodes().count());
     facts.cache_bytes = machine.map_or(0, cache_bytes);
-    facts.checks = checks.into_iter().filter_map(cost).collect();
+    facts.checks = checks;
     facts.served = served.clone();
     Status {
         phase: word,
@@ -320,14 +321,6 @@ fn no_limit(limit: &Limit, measured: bool) -> Option<String> {
         }
         Limit::Unasked if measured => Some("it has not been measured yet".into()),
         Limit::Unasked => Some("this program does not measure it".into()),
-    }
-}
-
-fn cost(check: Check) -> Option<(String, f64, Vec<String>)> {
-    let seen = format!("{}: {}", check.name, check.seen);
-    match check.state {
-        State::Costs { share, mend } => Some((seen, share, mend)),
-        State::Fine | State::Unknown => None,
     }
 }
 
@@ -361,6 +354,11 @@ fn replica(
     limit: &Limit,
     facts: &mut Facts,
 ) -> ReplicaView {
+    let mut worked = Worked {
+        pipeline: info.report.mode == Mode::Pipeline,
+        steps: before.map_or(0, |before| now.counters.steps - before.counters.steps),
+        ..Worked::default()
+    };
     let group = |(at, group): (usize, &GroupStatus)| {
         let before = before.and_then(|before| before.groups.get(at));
         let rates = before.and_then(|before| Group::between(before, group));
@@ -368,8 +366,8 @@ fn replica(
             Limit::Known(groups) => groups.get(at).copied().filter(|limit| *limit > 0.0),
             _ => None,
         };
-        if let Some(rates) = rates {
-            facts.groups.push((group.node.map(|node| node.0), rates, limit));
+        if let Some(rates) = &rates {
+            worked.groups.push((group.node.map(|node| node.0), rates.clone(), limit));
         }
         GroupView {
             node: group.node.map(|node| node.0),
@@ -387,6 +385,7 @@ fn replica(
         }
     };
     let groups = now.groups.iter().enumerate().map(group).collect();
+    facts.engines.push(worked);
     let pages = Pages {
         total: now.pages.total,
         used: now.pages.total - now.pages.free - now.pages.cached,

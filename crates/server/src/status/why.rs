@@ -1,22 +1,17 @@
 //! Why it is slow, in words: no more than the figures support, each with its figure and what to do.
 //!
-//! The thresholds are those of `--report` (crates/arclight/src/report/verdict.rs), where that has one.
+//! What an engine's threads did is judged by [`Work`], as in the reports of the command line; here is what a server has
+//! beside: its queue, its pages, prompts and guesses.
 
 use super::phase::Phase;
 use super::rates::{Done, Group};
 use super::recent::Served;
 use super::shape::share;
+use arclight_engine::{Cause, GroupWork, Work, between};
 use schemars::JsonSchema;
 use serde::Serialize;
+use topology::health::Check;
 
-/// From this share of its limit on, while threads work, a memory is what counts.
-const NEAR_LIMIT: f64 = 0.7;
-/// From this share of the time on, waiting is worth a sentence.
-const MUCH_WAITING: f64 = 0.2;
-/// From this share of the time on, so is what happens between steps.
-const MUCH_BETWEEN: f64 = 0.25;
-/// From this share of the bytes on, so is that they come from other nodes.
-const MUCH_REMOTE: f64 = 0.1;
 /// From this share of the tiles on, so is that threads take them from each other.
 const MUCH_STOLEN: f64 = 0.2;
 /// From this share of the pages on, requests will soon have to wait for some.
@@ -56,17 +51,62 @@ pub(super) struct Facts {
     pub(super) pages: (usize, usize),
     /// Of all replicas, over the last seconds.
     pub(super) done: Option<Done>,
-    /// Groups that computed: their node, what they did, and what their memory can deliver.
-    pub(super) groups: Vec<(Option<u32>, Group, Option<f64>)>,
+    /// Of each replica.
+    pub(super) engines: Vec<Worked>,
     pub(super) nodes: usize,
     pub(super) cache_bytes: u64,
     /// Tokens of a layer's busiest expert over its even share, on average.
     pub(super) busiest: f64,
-    /// CPUs that steps go without, because other programs are busy on them.
-    pub(super) left_out: Vec<u32>,
-    /// What costs speed on the machine: what was seen, its share, and what mends it.
-    pub(super) checks: Vec<(String, f64, Vec<String>)>,
+    /// What others took on the engines' cores.
+    pub(super) company: Vec<Cause>,
+    /// What costs speed on the machine.
+    pub(super) checks: Vec<Check>,
     pub(super) served: Vec<Served>,
+}
+
+/// What an engine's threads did.
+#[derive(Default)]
+pub(super) struct Worked {
+    /// Groups that computed: their node, what they did, and what their memory can deliver.
+    pub(super) groups: Vec<(Option<u32>, Group, Option<f64>)>,
+    /// Its groups take turns.
+    pub(super) pipeline: bool,
+    pub(super) steps: u64,
+}
+
+impl Worked {
+    fn work(&self, cache_bytes: u64) -> Work {
+        let of =
+            |(at, (node, group, limit)): (usize, &(Option<u32>, Group, Option<f64>))| GroupWork {
+                node: node.unwrap_or(at as u32),
+                read: group.read_bytes_per_second,
+                limit: *limit,
+                remote: group.remote,
+                misplaced: group.misplaced,
+                waiting: group.waiting_node + group.waiting_machine,
+                waiting_machine: group.waiting_machine,
+                threads: group.threads.clone(),
+            };
+        let mut nodes: Vec<_> = self.groups.iter().map(|(node, ..)| node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let read: u64 = self.groups.iter().map(|(_, group, _)| group.read_bytes).sum();
+        Work {
+            groups: self.groups.iter().enumerate().map(of).collect(),
+            apart: nodes.len() == self.groups.len(),
+            pipeline: self.pipeline,
+            // Without steps nothing is known of them.
+            step_bytes: read.checked_div(self.steps).unwrap_or(u64::MAX),
+            cache_bytes,
+            ..Work::default()
+        }
+    }
+}
+
+impl From<Cause> for Reason {
+    fn from(Cause { text, mend }: Cause) -> Reason {
+        Reason { text, mend, costs: true }
+    }
 }
 
 fn percent(share: f64) -> String {
@@ -74,10 +114,6 @@ fn percent(share: f64) -> String {
         tiny if tiny > 0.0 && tiny < 1.0 => "less than 1 %".to_owned(),
         percent => format!("{percent:.0} %"),
     }
-}
-
-fn rate(bytes_per_second: f64) -> String {
-    format!("{:.1} GB/s", bytes_per_second / 1e9)
 }
 
 fn plural(n: usize, word: &str) -> String {
@@ -122,14 +158,12 @@ impl Facts {
         all.extend(self.queue());
         all.extend(self.pages());
         // What others take and limits withhold is lost whatever the model does.
-        all.extend(self.checks.iter().map(|(seen, share, mend)| Reason {
-            text: format!("Up to {} is lost to {seen}.", percent(*share)),
-            mend: mend.clone(),
-            costs: true,
+        all.extend(self.checks.iter().filter_map(|check| {
+            Some(Reason { text: check.sentence()?, mend: check.mend().to_vec(), costs: true })
         }));
         let busy = self.done.as_ref().filter(|done| done.steps > 0);
         if let Some(done) = busy {
-            all.extend(self.left_out());
+            all.extend(self.company.iter().cloned().map(Reason::from));
             all.extend(self.machine());
             all.extend(self.between(done));
             all.extend(self.prompts(done));
@@ -189,82 +223,17 @@ impl Facts {
         })
     }
 
-    /// What memory, other nodes and waits cost.
+    /// What memory, other nodes and waits cost. Copies that have the same to say say it once.
     fn machine(&self) -> Vec<Reason> {
-        let mut all = Vec::new();
-        let steps = self.done.map_or(0, |done| done.steps);
-        let read: u64 = self.groups.iter().map(|(_, group, _)| group.read_bytes).sum();
-        let cached = steps > 0 && read / steps < self.cache_bytes;
-        let name = |node: &Option<u32>| match node {
-            Some(node) => format!("Node {node}"),
-            None => "The memory".to_owned(),
-        };
-        // The node that is nearest to its limit while its threads work.
-        let near = self.groups.iter().filter_map(|(node, group, limit)| {
-            let limit = (*limit)?;
-            let of_limit = group.read_bytes_per_second / limit;
-            // The limit is a measurement, too: what is a little above it is all of it.
-            let while_working = (of_limit / group.working.max(0.01)).min(1.0);
-            Some((while_working, of_limit, node, group, limit))
-        });
-        let near = near.max_by(|a, b| a.0.total_cmp(&b.0));
-        let remote = self.groups.iter().filter_map(|(_, group, _)| group.remote).reduce(f64::max);
-        let remote = remote.filter(|remote| *remote >= MUCH_REMOTE && self.nodes > 1);
-        if let Some((while_working, of_limit, node, group, limit)) = near
-            && while_working >= NEAR_LIMIT
-            && !cached
-            && remote.is_none()
-        {
-            all.push(costs(
-                format!(
-                    "Memory bounds the work: {} is read at {} of the {} that it can deliver, {} of it ({} while its \
-                     threads work).",
-                    name(node).replace("Node", "node").replace("The memory", "it"),
-                    rate(group.read_bytes_per_second),
-                    rate(limit),
-                    percent(of_limit),
-                    percent(while_working),
-                ),
-                &[
-                    "fewer bytes: a file of fewer bits, such as Q4_K_M, or a smaller model",
-                    "more answers at once share what is read (--parallel), and so do guesses (--speculate)",
-                ],
-            ));
+        let mut told: Vec<Cause> = Vec::new();
+        for engine in &self.engines {
+            let causes = engine.work(self.cache_bytes).causes();
+            told.extend(
+                causes.into_iter().filter(|cause| !told.contains(cause)).collect::<Vec<_>>(),
+            );
         }
-        if let Some(remote) = remote {
-            all.push(costs(
-                format!("{} of the bytes are in another node's memory.", percent(remote)),
-                &[
-                    "arclight run --report shows which",
-                    "--numa tp, or --replicas for many requests",
-                ],
-            ));
-        }
-        let threads = |of: fn(&Group) -> f64| {
-            let all = self.groups.iter().map(|(_, group, _)| of(group));
-            all.sum::<f64>() / self.groups.len().max(1) as f64
-        };
-        let (local, global) = (threads(|g| g.waiting_node), threads(|g| g.waiting_machine));
-        if local + global >= MUCH_WAITING {
-            let text = match global > local {
-                true => format!(
-                    "Threads wait {} of the time, most of it for other nodes ({}).",
-                    percent(local + global),
-                    percent(global)
-                ),
-                false => {
-                    format!("Threads wait for each other {} of the time.", percent(local + global))
-                }
-            };
-            all.push(costs(
-                text,
-                &[
-                    "arclight tune finds the cores with which they wait least",
-                    "arclight doctor finds who delays them",
-                ],
-            ));
-        }
-        let stolen = self.groups.iter().filter_map(|(_, group, _)| group.stolen).reduce(f64::max);
+        let mut all: Vec<Reason> = told.into_iter().map(Reason::from).collect();
+        let stolen = self.groups().filter_map(|group| group.stolen).reduce(f64::max);
         if let Some(stolen) = stolen.filter(|stolen| *stolen > MUCH_STOLEN) {
             all.push(costs(
                 format!("{} of the tiles of attention were taken over from other threads: some are slower.", percent(stolen)),
@@ -274,41 +243,17 @@ impl Facts {
         all
     }
 
-    /// Cores that others have.
-    fn left_out(&self) -> Option<Reason> {
-        let ids: Vec<String> = self.left_out.iter().map(u32::to_string).collect();
-        let (are, them) = match ids.as_slice() {
-            [] => return None,
-            [_] => ("CPU", "it"),
-            _ => ("CPUs", "them"),
-        };
-        let text = format!(
-            "Other programs are busy on {are} {}: steps go without {them}, which is faster than to wait for {them}.",
-            ids.join(", ")
-        );
-        Some(costs(text, &["arclight doctor names the programs", "--cpus chooses other cores"]))
+    fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.engines.iter().flat_map(|engine| &engine.groups).map(|(_, group, _)| group)
     }
 
     /// The time in which answers are under way and no step is.
     fn between(&self, done: &Done) -> Option<Reason> {
         let all = done.seconds * self.replicas as f64;
-        let share = 1.0 - done.step_seconds / all;
-        (self.under_way && share >= MUCH_BETWEEN).then(|| {
-            let text = format!(
-                "{} of the time passes between steps, in which tokens are chosen and sent: a step takes {:.1} ms, and \
-                 what is between two {:.1} ms.",
-                percent(share),
-                done.step_seconds * 1e3 / done.steps as f64,
-                (all - done.step_seconds) * 1e3 / done.steps as f64,
-            );
-            costs(
-                text,
-                &[
-                    "grammars, log-probabilities and penalties are computed there: leave out what is not needed",
-                    "on a busy machine other programs delay it: arclight doctor names them",
-                ],
-            )
-        })
+        let gap = (all - done.step_seconds) / done.steps as f64;
+        let between =
+            between(gap * done.steps as f64 / all, done.step_seconds / done.steps as f64, gap);
+        between.filter(|_| self.under_way).map(Reason::from)
     }
 
     /// What prompts take from answers.
@@ -344,7 +289,7 @@ impl Facts {
             };
             return tells(text);
         };
-        let working = self.groups.iter().map(|(_, group, _)| group.working).reduce(f64::min);
+        let working = self.groups().map(|group| group.working).reduce(f64::min);
         let step = done.step_seconds * 1e3 / done.steps as f64;
         let working = working.map_or_else(String::new, |share| {
             format!(": threads work {} of the time", percent(share))
@@ -369,8 +314,12 @@ fn guesses(done: &Done) -> Option<Reason> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arclight_engine::{Company, CpuId, ThreadWork};
+    use std::time::Duration;
+    use topology::health::State;
 
     fn group(read: f64, working: f64) -> Group {
+        let thread = |cpu| ThreadWork { cpu: CpuId(cpu), working, weights: 1 };
         Group {
             read_bytes_per_second: read,
             remote: Some(0.0),
@@ -379,6 +328,8 @@ mod tests {
             waiting_machine: 0.0,
             stolen: None,
             read_bytes: 1 << 40,
+            misplaced: Some((0, 100)),
+            threads: [0, 1].map(thread).to_vec(),
         }
     }
 
@@ -401,11 +352,20 @@ mod tests {
             under_way: true,
             pages: (10, 100),
             done: Some(done),
-            groups: vec![(Some(0), group(4e9, 0.95), Some(12.5e9))],
+            engines: vec![Worked {
+                groups: vec![(Some(0), group(7e9, 0.95), Some(12.5e9))],
+                pipeline: false,
+                steps: 100,
+            }],
             nodes: 1,
             cache_bytes: 1 << 20,
             ..Facts::default()
         }
+    }
+
+    /// The only group.
+    fn own(facts: &mut Facts) -> &mut (Option<u32>, Group, Option<f64>) {
+        &mut facts.engines[0].groups[0]
     }
 
     fn first(facts: &Facts) -> String {
@@ -431,7 +391,7 @@ mod tests {
     #[test]
     fn memory_near_its_limit_bounds_the_work_unless_caches_serve_it() {
         let mut facts = busy();
-        facts.groups[0].1 = group(10e9, 0.9);
+        own(&mut facts).1 = group(10e9, 0.9);
         assert_eq!(
             first(&facts),
             "Memory bounds the work: node 0 is read at 10.0 GB/s of the 12.5 GB/s that it can deliver, 80 % of it (89 \
@@ -439,10 +399,12 @@ mod tests {
         );
         assert!(!facts.reasons()[0].mend.is_empty());
         facts.cache_bytes = 1 << 50;
-        assert!(first(&facts).starts_with("Nothing stands out"));
+        assert!(first(&facts).starts_with(
+            "Computing bounds it: threads work 90 % of the time, and what a step reads"
+        ));
         // Without a limit nothing is said of it.
         facts.cache_bytes = 1 << 20;
-        facts.groups[0].2 = None;
+        own(&mut facts).2 = None;
         assert!(first(&facts).starts_with("Nothing stands out"));
     }
 
@@ -478,31 +440,64 @@ mod tests {
             &|f| (f.waiting, f.running, f.slots) = (1, 1, 1),
             "1 answer waits: the only slot is in use.",
         );
-        says(&|f| f.left_out = vec![3, 4], "busy on CPUs 3, 4: steps go without them");
+        says(
+            &|f| {
+                let seconds = Duration::from_secs;
+                let company = Company {
+                    left_out: vec![CpuId(3), CpuId(4)],
+                    steps: seconds(10),
+                    steps_without: seconds(4),
+                    ..Company::default()
+                };
+                f.company.extend(company.cause());
+            },
+            "busy on CPUs 3, 4: the steps of 40 % of the time went without them",
+        );
         says(&|f| f.pages = (95, 100), "95 % of the 100 KV pages are in use.");
         says(&|f| f.done.as_mut().unwrap().preemptions = 2, "2 answers gave up");
         says(&|f| f.failures = vec!["it panicked".into()], "out of service: it panicked.");
         says(
             &|f| {
                 f.nodes = 2;
-                f.groups[0].1.remote = Some(0.31);
+                own(f).1.remote = Some(0.31);
             },
             "31 % of the bytes are in another node's memory.",
         );
-        says(&|f| f.groups[0].1 = group(4e9, 0.6), "Threads wait for each other 40 % of the time.");
+        says(&|f| own(f).1 = group(4e9, 0.6), "Waiting takes 40 % of the time.");
+        says(
+            &|f| own(f).1.misplaced = Some((20, 100)),
+            "20 % of the pages meant for node 0 lie on others (20 of 100)",
+        );
         says(
             &|f| {
-                f.groups[0].1.waiting_node = 0.05;
-                f.groups[0].1.waiting_machine = 0.3;
+                own(f).1 = group(4e9, 0.6);
+                own(f).1.threads[0].working = 0.3;
+                own(f).1.threads[1].working = 0.9;
             },
-            "Threads wait 35 % of the time, most of it for other nodes (30 %).",
+            "Waiting takes 40 % of the time, most of it for thread 1 (CPU 1, node 0): it works 90 % of the time, the \
+             others 30 % on average.",
+        );
+        says(
+            &|f| {
+                own(f).1 = group(4e9, 0.3);
+                f.engines[0].groups.push((Some(1), group(4e9, 0.9), None));
+            },
+            "Waiting takes 40 % of the time, most of it for node 1: its threads work 90 % of the time and read \
+             4.4 GB/s meanwhile, those of others 30 % and 13.3 GB/s.",
+        );
+        says(
+            &|f| {
+                own(f).1.waiting_node = 0.05;
+                own(f).1.waiting_machine = 0.3;
+            },
+            "Waiting takes 35 % of the time, most of it for other nodes (30 %).",
         );
         says(
             &|f| f.done.as_mut().unwrap().step_seconds = 2.5,
             "50 % of the time passes between steps, in which tokens are chosen and sent: a step takes 25.0 ms, and what is \
              between two 25.0 ms.",
         );
-        says(&|f| f.groups[0].1.stolen = Some(0.5), "50 % of the tiles of attention");
+        says(&|f| own(f).1.stolen = Some(0.5), "50 % of the tiles of attention");
         says(
             &|f| {
                 let done = f.done.as_mut().unwrap();
@@ -519,7 +514,10 @@ mod tests {
             "10 % of 100 guessed tokens came true.",
         );
         says(
-            &|f| f.checks = vec![("CPU quota: 2 CPUs".into(), 0.5, vec!["more".into()])],
+            &|f| {
+                let state = State::Costs { share: 0.5, mend: vec!["more".into()] };
+                f.checks = vec![Check { name: "CPU quota", seen: "2 CPUs".into(), state }];
+            },
             "Up to 50 % is lost to CPU quota: 2 CPUs.",
         );
     }

@@ -1,7 +1,12 @@
 //! How fast cores may run.
 
-use super::Check;
-use crate::files::Tree;
+use super::{Check, State};
+use crate::Cpu;
+use crate::files::{MAX_BYTES, Tree, read_bounded};
+use crate::idlist::format_ids;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 /// Lost at most under a governor that follows the load.
 const FOLLOWS: f64 = 0.05;
@@ -11,25 +16,86 @@ const PREFERENCES: [(&str, f64); 3] =
 /// Lost at most without boost, where nothing says how high it goes.
 const BOOST: f64 = 0.2;
 
-fn cpufreq(tree: &mut Tree, file: &str) -> Option<String> {
-    let text = tree.text(&format!("sys/devices/system/cpu/cpu0/cpufreq/{file}"))?;
+/// From this share of the frequency on a limit is worth a word.
+const SOME: f64 = 0.02;
+
+/// How long cores ran slower because they, or their processor, were too hot: milliseconds since the start, by CPU.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Heat(BTreeMap<u32, u64>);
+
+impl Heat {
+    pub(super) fn read(root: &Path) -> Heat {
+        let cpus = root.join("sys/devices/system/cpu");
+        let entries = fs::read_dir(&cpus).into_iter().flatten().flatten();
+        let ids = entries
+            .filter_map(|e| e.file_name().to_str()?.strip_prefix("cpu")?.parse::<u32>().ok());
+        let of = |id: u32| {
+            let file = |name: &str| {
+                let path = cpus.join(format!("cpu{id}/thermal_throttle/{name}_total_time_ms"));
+                let (text, _) = read_bounded(&path, MAX_BYTES).ok()?;
+                text.trim().parse::<u64>().ok()
+            };
+            let most = file("core_throttle").into_iter().chain(file("package_throttle")).max()?;
+            Some((id, most))
+        };
+        Heat(ids.filter_map(of).collect())
+    }
+}
+
+/// What holds the frequency down: the governor, a limit that was set, boost, heat.
+pub(super) fn check(
+    tree: &mut Tree,
+    cpus: &[Cpu],
+    (before, after): (&Heat, &Heat),
+    seconds: f64,
+) -> [Check; 4] {
+    let ids: Vec<u32> = cpus.iter().map(|cpu| cpu.id.0).collect();
+    [governor(tree, &ids), limit(tree, &ids), boost(tree), heat(before, after, &ids, seconds)]
+}
+
+fn cpufreq(tree: &mut Tree, cpu: u32, file: &str) -> Option<String> {
+    let text = tree.text(&format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/{file}"))?;
     Some(text.trim().to_owned())
 }
 
-pub(super) fn governor(tree: &mut Tree) -> Check {
+fn khz(tree: &mut Tree, cpu: u32, file: &str) -> Option<f64> {
+    cpufreq(tree, cpu, file)?.parse().ok()
+}
+
+/// Of the CPUs whose governors cost most, and which they are if others have better ones.
+fn governor(tree: &mut Tree, cpus: &[u32]) -> Check {
+    let mut by: Vec<(Check, Vec<u32>)> = Vec::new();
+    for &cpu in cpus {
+        let check = governor_of(tree, cpu);
+        match by.iter_mut().find(|(known, _)| known.seen == check.seen) {
+            Some((_, ids)) => ids.push(cpu),
+            None => by.push((check, vec![cpu])),
+        }
+    }
+    let known = by.iter().filter(|(check, _)| check.state != State::Unknown);
+    let several = known.count() > 1;
+    match by.into_iter().max_by(|(a, _), (b, _)| a.share().total_cmp(&b.share())) {
+        Some((check, ids)) if several && check.share() > 0.0 => {
+            Check { seen: format!("{} on CPUs {}", check.seen, format_ids(ids)), ..check }
+        }
+        Some((check, _)) => check,
+        None => governor_of(tree, 0),
+    }
+}
+
+fn governor_of(tree: &mut Tree, cpu: u32) -> Check {
     const NAME: &str = "governor";
     const MEND: &[&str] = &["sudo cpupower frequency-set -g performance"];
-    let Some(governor) = cpufreq(tree, "scaling_governor") else {
+    let Some(governor) = cpufreq(tree, cpu, "scaling_governor") else {
         return Check::unknown(NAME, "no cpufreq: firmware or hypervisor chooses the frequency");
     };
-    let driver = cpufreq(tree, "scaling_driver").unwrap_or_default();
+    let driver = cpufreq(tree, cpu, "scaling_driver").unwrap_or_default();
     let itself = matches!(driver.as_str(), "intel_pstate" | "amd-pstate-epp");
-    let preference = cpufreq(tree, "energy_performance_preference").filter(|_| itself);
+    let preference = cpufreq(tree, cpu, "energy_performance_preference").filter(|_| itself);
     let seen = match &preference {
         Some(preference) => format!("{governor} with {preference} ({driver})"),
         None => format!("{governor} ({driver})"),
     };
-    let khz = |text: Option<String>| text.and_then(|text| text.parse::<f64>().ok());
     match (governor.as_str(), preference.as_deref()) {
         ("performance", _) => Check::fine(NAME, seen),
         (_, Some(preference)) => {
@@ -41,8 +107,8 @@ pub(super) fn governor(tree: &mut Tree) -> Check {
         }
         // The lowest frequency, always.
         ("powersave", None) if !itself => {
-            let least = khz(cpufreq(tree, "cpuinfo_min_freq"));
-            let most = khz(cpufreq(tree, "cpuinfo_max_freq"));
+            let least = khz(tree, cpu, "cpuinfo_min_freq");
+            let most = khz(tree, cpu, "cpuinfo_max_freq");
             let share = least.zip(most).map_or(0.5, |(least, most)| 1.0 - least / most);
             Check::costs(NAME, share, seen, MEND)
         }
@@ -50,7 +116,58 @@ pub(super) fn governor(tree: &mut Tree) -> Check {
     }
 }
 
-pub(super) fn boost(tree: &mut Tree) -> Check {
+/// A core that may not run as fast as it could: the slowest counts, because the others wait for it.
+fn limit(tree: &mut Tree, cpus: &[u32]) -> Check {
+    const NAME: &str = "frequency";
+    let mut known = Vec::new();
+    for &cpu in cpus {
+        let (may, can) = (khz(tree, cpu, "scaling_max_freq"), khz(tree, cpu, "cpuinfo_max_freq"));
+        known.extend(may.zip(can).filter(|(_, can)| *can > 0.0).map(|of| (cpu, of)));
+    }
+    let lost = |(may, can): (f64, f64)| 1.0 - may / can;
+    let Some(&(_, worst)) = known.iter().max_by(|a, b| lost(a.1).total_cmp(&lost(b.1))) else {
+        return Check::unknown(NAME, "no cpufreq: firmware or hypervisor decides");
+    };
+    let ghz = |khz: f64| format!("{:.1} GHz", khz / 1e6);
+    if lost(worst) < SOME {
+        return Check::fine(NAME, format!("up to {}", ghz(worst.1)));
+    }
+    let ids: Vec<u32> = known.iter().filter(|(_, of)| *of == worst).map(|(cpu, _)| *cpu).collect();
+    let which = match ids.len() == cpus.len() {
+        true => "the cores".to_owned(),
+        false => format!("CPUs {}", format_ids(ids)),
+    };
+    let seen = format!("{which} may run at {} of {} at most", ghz(worst.0), ghz(worst.1));
+    let mend = format!("sudo cpupower frequency-set -u {:.0}MHz", worst.1 / 1e3);
+    Check::costs(NAME, lost(worst), seen, &[&mend, "a limit of power in the firmware sets it too"])
+}
+
+/// Too hot cores run slower. How much slower is not told, so the time counts as lost.
+fn heat(before: &Heat, after: &Heat, cpus: &[u32], seconds: f64) -> Check {
+    const NAME: &str = "heat";
+    let ms = |cpu: &u32| {
+        let (before, after) = (before.0.get(cpu)?, after.0.get(cpu)?);
+        Some((after.saturating_sub(*before), *cpu))
+    };
+    let Some((most, cpu)) = cpus.iter().filter_map(ms).max() else {
+        return Check::unknown(NAME, "the kernel does not tell (thermal_throttle)");
+    };
+    let hot = most as f64 / 1e3;
+    let share = (hot / seconds.max(1e-9)).min(1.0);
+    if share < SOME {
+        return Check::fine(NAME, format!("CPUs were too hot for {hot:.1} s"));
+    }
+    Check::costs(
+        NAME,
+        share,
+        format!("CPU {cpu} was too hot for {hot:.1} s of {seconds:.1} and ran slower"),
+        &[
+            "better cooling: clean fans and filters, a cooler room; fewer threads (--threads) are cooler too",
+        ],
+    )
+}
+
+fn boost(tree: &mut Tree) -> Check {
     const NAME: &str = "boost";
     let no_turbo = "sys/devices/system/cpu/intel_pstate/no_turbo";
     let boost = "sys/devices/system/cpu/cpufreq/boost";

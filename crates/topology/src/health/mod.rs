@@ -63,6 +63,22 @@ impl Check {
         Check { name, seen: seen.into(), state: State::Costs { share, mend } }
     }
 
+    /// What it takes, as a sentence with its figure; `None` where nothing is lost.
+    pub fn sentence(&self) -> Option<String> {
+        let State::Costs { share, .. } = self.state else { return None };
+        let percent = 100.0 * share;
+        let decimals = usize::from(percent < 9.95);
+        Some(format!("Up to {percent:.decimals$} % is lost to {}: {}.", self.name, self.seen))
+    }
+
+    /// What mends it, the best first.
+    pub fn mend(&self) -> &[String] {
+        match &self.state {
+            State::Costs { mend, .. } => mend,
+            State::Fine | State::Unknown => &[],
+        }
+    }
+
     /// Share of the speed that is lost.
     pub fn share(&self) -> f64 {
         match self.state {
@@ -105,9 +121,11 @@ pub fn check_between(
 fn meanwhile(tree: &mut Tree, machine: &Machine, before: &Sample, after: &Sample) -> Vec<Check> {
     let others = others::check(before, after);
     let taken = others[0].share();
+    let heat = (&before.heat, &after.heat);
     let (before, after) = (&before.withheld, &after.withheld);
     let withheld = withheld::check(before, after, taken, machine.cpus().len());
-    others.into_iter().chain(withheld).chain([clock::governor(tree), clock::boost(tree)]).collect()
+    let clock = clock::check(tree, machine.cpus(), heat, after.seconds_since(before));
+    others.into_iter().chain(withheld).chain(clock).collect()
 }
 
 fn quota(machine: &Machine) -> Check {

@@ -1,6 +1,7 @@
 //! What other programs, and other virtual machines, take.
 
 use super::Check;
+use super::clock::Heat;
 use super::withheld::Withheld;
 use crate::files::{MAX_BYTES, Tree, read_bounded};
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ pub struct Sample {
     /// By process, with its name.
     programs: BTreeMap<u32, (String, u64)>,
     pub(super) withheld: Withheld,
+    pub(super) heat: Heat,
 }
 
 impl Sample {
@@ -44,7 +46,8 @@ impl Sample {
     /// The same without names: one file for all other programs together.
     pub fn read_sums(root: &Path) -> Sample {
         let mut tree = Tree::new(root);
-        let mut sample = Sample { withheld: Withheld::read(root), ..Sample::default() };
+        let mut sample =
+            Sample { withheld: Withheld::read(root), heat: Heat::read(root), ..Sample::default() };
         let text = tree.text("proc/stat").unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
         let ticks: Vec<u64> = line.split_whitespace().flat_map(str::parse).collect();

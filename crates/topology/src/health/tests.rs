@@ -107,3 +107,76 @@ fn the_own_work_is_nobody_elses() {
     let [programs, _] = others::check(&before, &after);
     assert_eq!(programs.seen, "15 % of the machine");
 }
+
+/// A limit on some of the CPUs.
+fn frequencies(may: &[u32]) -> FakeMachine {
+    let file = |fake: FakeMachine, (cpu, khz): (usize, &u32)| {
+        let dir = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/");
+        fake.file(&format!("{dir}scaling_max_freq"), &format!("{khz}\n"))
+            .file(&format!("{dir}cpuinfo_max_freq"), "3500000\n")
+    };
+    may.iter().enumerate().fold(FakeMachine::uniform(1, may.len() as u32), file)
+}
+
+#[test]
+fn a_limit_of_frequency_is_told_with_the_cores_that_have_it() {
+    let checks = |may: &[u32]| of(&checks(frequencies(may), IDLE), "frequency").clone();
+    let all = checks(&[1_400_000; 4]);
+    assert_eq!(all.seen, "the cores may run at 1.4 GHz of 3.5 GHz at most");
+    assert!((all.share() - 0.6).abs() < 1e-9);
+    let State::Costs { mend, .. } = &all.state else { panic!("{all:?}") };
+    assert_eq!(mend[0], "sudo cpupower frequency-set -u 3500MHz");
+    let one = checks(&[3_500_000, 3_500_000, 2_800_000, 3_500_000]);
+    assert_eq!(one.seen, "CPUs 2 may run at 2.8 GHz of 3.5 GHz at most");
+    assert!((one.share() - 0.2).abs() < 1e-9);
+    let sentence = "Up to 20 % is lost to frequency: CPUs 2 may run at 2.8 GHz of 3.5 GHz at most.";
+    assert_eq!(one.sentence().as_deref(), Some(sentence));
+    assert_eq!(one.mend().len(), 2);
+    let fine = checks(&[3_500_000; 4]);
+    assert_eq!((&fine.state, fine.sentence(), fine.mend().len()), (&State::Fine, None, 0));
+    assert_eq!(
+        of(&super::tests::checks(FakeMachine::uniform(1, 4), IDLE), "frequency").state,
+        State::Unknown
+    );
+}
+
+#[test]
+fn a_governor_of_some_cores_is_told_with_them() {
+    let mut fake = FakeMachine::uniform(1, 4);
+    for (cpu, governor) in
+        ["performance", "performance", "schedutil", "schedutil"].iter().enumerate()
+    {
+        let dir = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/");
+        fake = fake
+            .file(&format!("{dir}scaling_governor"), &format!("{governor}\n"))
+            .file(&format!("{dir}scaling_driver"), "acpi-cpufreq\n");
+    }
+    assert_eq!(of(&checks(fake, IDLE), "governor").seen, "schedutil (acpi-cpufreq) on CPUs 2-3");
+}
+
+#[test]
+fn cores_that_were_too_hot_are_told_with_the_time() {
+    let root = tempfile::tempdir().unwrap();
+    let look = |core: u64, package: u64| {
+        let dir = "sys/devices/system/cpu/cpu1/thermal_throttle/";
+        FakeMachine::uniform(1, 2)
+            .file("proc/stat", IDLE[0])
+            .file(&format!("{dir}core_throttle_total_time_ms"), &format!("{core}\n"))
+            .file(&format!("{dir}package_throttle_total_time_ms"), &format!("{package}\n"))
+            .write(root.path())
+            .unwrap();
+        clock::Heat::read(root.path())
+    };
+    let looks = [look(100, 0), look(100, 90), look(100, 2600)];
+    let machine = Machine::read_from(root.path()).unwrap();
+    let mut tree = Tree::new(root.path());
+    let mut heat = |before: &clock::Heat, after: &clock::Heat| {
+        clock::check(&mut tree, machine.cpus(), (before, after), 10.0)[3].clone()
+    };
+    // The larger of both counts, and 2.5 s is more than before.
+    let hot = heat(&looks[0], &looks[2]);
+    assert_eq!(hot.seen, "CPU 1 was too hot for 2.5 s of 10.0 and ran slower");
+    assert!((hot.share() - 0.25).abs() < 1e-9);
+    assert_eq!(heat(&looks[0], &looks[1]).state, State::Fine);
+    assert_eq!(heat(&clock::Heat::default(), &looks[2]).state, State::Unknown);
+}

@@ -26,6 +26,11 @@ pub(super) struct Withheld {
 }
 
 impl Withheld {
+    /// Between two looks, without sleep.
+    pub(super) fn seconds_since(&self, before: &Withheld) -> f64 {
+        before.at.zip(self.at).map_or(0.0, |(a, b)| (b - a).as_secs_f64())
+    }
+
     pub(super) fn read(root: &Path) -> Withheld {
         let mut tree = Tree::new(root);
         let uptime = tree.text("proc/uptime").and_then(|text| text.split(' ').next()?.parse().ok());
@@ -46,7 +51,7 @@ impl Withheld {
 /// What was withheld between two looks; `others` is what other programs took, as a share, and `cpus` are those that
 /// this process has.
 pub(super) fn check(before: &Withheld, after: &Withheld, others: f64, cpus: usize) -> [Check; 4] {
-    let seconds = before.at.zip(after.at).map_or(0.0, |(a, b)| (b - a).as_secs_f64());
+    let seconds = after.seconds_since(before);
     [
         throttling(before, after, seconds * cpus as f64),
         priority(after.nice, others),

@@ -154,6 +154,8 @@ pub(crate) struct Floor {
     pub(crate) seconds: f64,
     /// Seconds of steps that wait for memory.
     memory: f64,
+    /// Seconds that the multiplications of all steps take at the peak.
+    pub(crate) compute: f64,
 }
 
 impl Floor {
@@ -166,6 +168,7 @@ impl Floor {
     pub(crate) fn add(&mut self, step: Demand, limits: Limits) {
         let (memory, compute) = limits.least(step);
         self.seconds += memory.max(compute);
+        self.compute += compute;
         if memory >= compute {
             self.memory += memory;
         }
@@ -175,7 +178,9 @@ impl Floor {
     pub(crate) fn side_by_side(floors: &[Floor]) -> Floor {
         let seconds = floors.iter().map(|f| f.seconds.recip()).sum::<f64>().recip();
         let share = floors.iter().map(|f| f.memory / f.seconds).sum::<f64>();
-        Floor { seconds, memory: seconds * share / floors.len() as f64 }
+        let compute = floors.iter().map(|f| f.compute / f.seconds).sum::<f64>();
+        let of = |share: f64| seconds * share / floors.len() as f64;
+        Floor { seconds, memory: of(share), compute: of(compute) }
     }
 }
 

@@ -1,0 +1,464 @@
+//! Why steps are not faster, in a sentence with its figure, and what helps: no more than the figures support.
+//!
+//! One set of thresholds and sentences for the reports of the command line and the status of a server, which differ in
+//! where their figures are from. What the machine takes (quotas, sleep, the clock) is `topology::health`'s.
+
+use crate::company::Company;
+use std::fmt;
+use topology::CpuId;
+
+/// From this share of its limit on, while threads work, a memory is what counts.
+const NEAR_LIMIT: f64 = 0.7;
+/// Below this share, it is not.
+const FAR_FROM_LIMIT: f64 = 0.5;
+/// From this share of the time on, waiting is worth a sentence.
+const MUCH_WAITING: f64 = 0.2;
+/// From this share of the time on, so is what happens between steps.
+const MUCH_BETWEEN: f64 = 0.25;
+/// From this share of the bytes on, so is that they come from other nodes.
+const MUCH_REMOTE: f64 = 0.1;
+/// From this share of the pages on, so is that they lie elsewhere.
+const MUCH_MISPLACED: f64 = 0.01;
+/// From this share of the time on, threads do little else than work.
+const MUCH_WORK: f64 = 0.8;
+/// From this share of the time on it is worth a sentence that a core was left out, or that a thread was not let run.
+const MUCH_COMPANY: f64 = 0.02;
+
+/// What takes speed, and what helps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// A sentence with its figure.
+    pub text: String,
+    /// What helps, the best first; nothing where nothing does.
+    pub mend: Vec<String>,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cause { text, mend } = self;
+        match mend.first() {
+            None => f.write_str(text),
+            Some(first) => write!(f, "{text} What helps: {first}"),
+        }
+    }
+}
+
+fn cause(text: String, mend: &[&str]) -> Cause {
+    Cause { text, mend: mend.iter().map(|&text| text.to_owned()).collect() }
+}
+
+/// What an engine's threads did in some steps. Shares are of the same time, be it that of the steps or all of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Work {
+    /// One for each group of threads.
+    pub groups: Vec<GroupWork>,
+    /// The groups are on memory nodes of their own.
+    pub apart: bool,
+    /// Groups take turns at a sequence.
+    pub pipeline: bool,
+    /// Threads share CPUs, and seem to work while others do.
+    pub cpus_shared: bool,
+    /// Bytes that a step reads, and bytes of the machine's caches.
+    pub step_bytes: u64,
+    /// Of all caches of the machine.
+    pub cache_bytes: u64,
+    /// Waits of a thread in a step and their mean time in seconds, where they were counted.
+    pub waits: Option<(f64, f64)>,
+    /// Share of the peak of multiplications that was reached, where it was measured.
+    pub of_peak: Option<f64>,
+}
+
+/// What a group of threads did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GroupWork {
+    /// Its number, by which people know it.
+    pub node: u32,
+    /// Bytes per second.
+    pub read: f64,
+    /// What its memory can deliver to it.
+    pub limit: Option<f64>,
+    /// Share of the bytes that were in other nodes' memory.
+    pub remote: Option<f64>,
+    /// Pages that lie on another node than they were meant for, and all.
+    pub misplaced: Option<(u64, u64)>,
+    /// Share of the time that its threads waited, for whatever.
+    pub waiting: f64,
+    /// Of it, for other groups.
+    pub waiting_machine: f64,
+    /// Its threads.
+    pub threads: Vec<ThreadWork>,
+}
+
+/// What a thread did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ThreadWork {
+    /// Where it ran.
+    pub cpu: CpuId,
+    /// Share of the time.
+    pub working: f64,
+    /// Bytes of the weights that it multiplies; 0 if that is not known.
+    pub weights: u64,
+}
+
+/// `12 %`, `3.4 %`.
+fn percent(share: f64) -> String {
+    match share * 100.0 {
+        p if p > 0.0 && p < 0.1 => "less than 0.1 %".to_owned(),
+        p if p > 0.0 && p < 9.95 => format!("{p:.1} %"),
+        p => format!("{p:.0} %"),
+    }
+}
+
+fn rate(bytes_per_second: f64) -> String {
+    format!("{:.1} GB/s", bytes_per_second / 1e9)
+}
+
+fn seconds(s: f64) -> String {
+    match s {
+        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
+        s => format!("{:.1} ms", s * 1e3),
+    }
+}
+
+fn mean(of: impl Iterator<Item = f64>) -> f64 {
+    let (sum, n) = of.fold((0.0, 0), |(sum, n), x| (sum + x, n + 1));
+    if n > 0 { sum / f64::from(n) } else { 0.0 }
+}
+
+fn ratio(of: f64, by: f64) -> Option<f64> {
+    (by > 0.0).then(|| of / by)
+}
+
+/// A thread among all, with its group and its number.
+#[derive(Clone, Copy)]
+struct Seat {
+    group: usize,
+    number: usize,
+    did: ThreadWork,
+}
+
+impl Work {
+    /// All that costs speed, in the order in which it counts.
+    pub fn causes(&self) -> Vec<Cause> {
+        let mut all: Vec<Cause> = self.memory().into_iter().collect();
+        all.extend(self.waiting());
+        all.extend(self.misplaced());
+        all.extend(self.remote());
+        if all.is_empty() {
+            all.extend(self.computing());
+        }
+        all
+    }
+
+    /// Whether what a step reads fits into the caches.
+    pub fn is_cached(&self) -> bool {
+        self.step_bytes < self.cache_bytes
+    }
+
+    /// Share of the time that threads work, their mean.
+    pub fn working(&self) -> f64 {
+        mean(self.seats().map(|seat| seat.did.working))
+    }
+
+    /// Share of the time that they wait, their mean.
+    pub fn waiting_share(&self) -> f64 {
+        self.mean_of(|group| group.waiting)
+    }
+
+    /// By threads.
+    fn mean_of(&self, of: fn(&GroupWork) -> f64) -> f64 {
+        mean(self.groups.iter().flat_map(|g| std::iter::repeat_n(of(g), g.threads.len())))
+    }
+
+    fn seats(&self) -> impl Iterator<Item = Seat> {
+        let groups = self.groups.iter().enumerate();
+        let threads = groups.flat_map(|(group, g)| g.threads.iter().map(move |did| (group, *did)));
+        threads.enumerate().map(|(number, (group, did))| Seat { group, number, did })
+    }
+
+    fn slowest(&self) -> Option<Seat> {
+        self.seats().max_by(|a, b| a.did.working.total_cmp(&b.did.working))
+    }
+
+    /// The mean of what threads of a group worked, or of the others.
+    fn working_of(&self, is_one: impl Fn(usize) -> bool) -> f64 {
+        mean(self.seats().filter(|seat| is_one(seat.group)).map(|seat| seat.did.working))
+    }
+
+    /// The share of its limit at which a node is read while its threads work.
+    fn near_limit(&self, group: &GroupWork) -> Option<f64> {
+        let working = mean(group.threads.iter().map(|thread| thread.working));
+        let working = if self.cpus_shared { 1.0 } else { working.max(0.01) };
+        // The limit is a measurement, too: what is a little above it is all of it.
+        Some((group.read / group.limit.filter(|limit| *limit > 0.0)? / working).min(1.0))
+    }
+
+    fn far_share(&self) -> Option<f64> {
+        let most = self.groups.iter().filter_map(|group| group.remote).reduce(f64::max);
+        // Virtual nodes are not far from each other.
+        most.filter(|share| self.apart && *share >= MUCH_REMOTE)
+    }
+
+    /// Everybody waits for the slowest thread: its node's memory is what could be the bound.
+    fn memory(&self) -> Option<Cause> {
+        let group = &self.groups[self.slowest()?.group];
+        let (near, limit) = (self.near_limit(group)?, group.limit?);
+        // The limit is that of a node's own memory: it says nothing about what comes from others.
+        if self.is_cached() || self.far_share().is_some() || near < NEAR_LIMIT {
+            return None;
+        }
+        let text = format!(
+            "Memory bounds the work: node {} is read at {} of the {} that it can deliver, {} of it ({} while its threads \
+             work).",
+            group.node,
+            rate(group.read),
+            rate(limit),
+            percent((group.read / limit).min(1.0)),
+            percent(near),
+        );
+        Some(cause(
+            text,
+            &[
+                "fewer bytes: a file of fewer bits, such as Q4_K_M, or a smaller model",
+                "more answers at once share what is read (--parallel), and so do guesses (--speculate)",
+            ],
+        ))
+    }
+
+    fn misplaced(&self) -> Option<Cause> {
+        let share = |group: &GroupWork| {
+            let (wrong, all) = group.misplaced?;
+            Some((ratio(wrong as f64, all as f64)?, group.node, wrong, all))
+        };
+        let worst = self.groups.iter().filter_map(share).max_by(|a, b| a.0.total_cmp(&b.0));
+        let (share, node, wrong, all) = worst.filter(|(share, ..)| *share >= MUCH_MISPLACED)?;
+        let text = format!(
+            "{} of the pages meant for node {node} lie on others ({wrong} of {all}), and are read from there.",
+            percent(share)
+        );
+        Some(cause(
+            text,
+            &[
+                "make room on it, or stop what moves pages (numastat -m, cpusets, numad), and load the model anew",
+            ],
+        ))
+    }
+
+    fn remote(&self) -> Option<Cause> {
+        self.far_share().map(|share| {
+            cause(
+                format!("{} of the bytes are in another node's memory.", percent(share)),
+                &[
+                    "--numa tp, or --replicas for many requests",
+                    "arclight run --report shows which node's",
+                ],
+            )
+        })
+    }
+
+    /// Why threads wait: for a node, for one of them, for other nodes or for each other.
+    fn waiting(&self) -> Option<Cause> {
+        let waiting = self.waiting_share();
+        if waiting < MUCH_WAITING {
+            return None;
+        }
+        let takes = format!("Waiting takes {} of the time", percent(waiting));
+        let all = self.working();
+        let slowest = self.slowest()?;
+        // What the slowest works beyond the mean, the others wait for, on average.
+        let beyond = slowest.did.working - all;
+        if self.seats().count() > 1 && beyond >= waiting / 2.0 && !self.pipeline {
+            let of_group = self.working_of(|group| group == slowest.group);
+            let by_node = self.groups.len() > 1 && of_group - all >= beyond / 2.0;
+            return Some(match by_node {
+                true => self.slow_node(&takes, slowest.group),
+                false => self.slow_thread(&takes, slowest),
+            });
+        }
+        if self.pipeline && self.groups.len() > 1 {
+            return Some(cause(
+                format!("{takes}: the nodes of a pipeline take turns at a sequence."),
+                &[
+                    "more answers at once (--parallel), or --numa tp, where all nodes work on each token",
+                ],
+            ));
+        }
+        let others = self.mean_of(|group| group.waiting_machine);
+        let most = if others > waiting / 2.0 {
+            format!(", most of it for other nodes ({})", percent(others))
+        } else {
+            String::new()
+        };
+        let each = self.waits.map_or_else(String::new, |(waits, each)| {
+            format!(", in {waits:.0} waits a step of {} on average", seconds(each))
+        });
+        Some(cause(
+            format!("{takes}{most}{each}."),
+            &[
+                "arclight tune finds the cores with which they wait least",
+                "arclight doctor finds who delays them",
+            ],
+        ))
+    }
+
+    fn slow_node(&self, takes: &str, at: usize) -> Cause {
+        let of = |one: bool| {
+            let seats = || self.seats().filter(move |seat| (seat.group == at) == one);
+            let working = mean(seats().map(|seat| seat.did.working));
+            let weights = mean(seats().map(|seat| seat.did.weights as f64));
+            (working, weights)
+        };
+        let ((own, weights), (others, others_weights)) = (of(true), of(false));
+        let takes = format!("{takes}, most of it for node {}", self.groups[at].node);
+        let (works, rest_works) = (percent(own), percent(others));
+        if let Some(more) = self.more(weights, others_weights, own, others) {
+            let text = format!(
+                "{takes}: its threads work {works} of the time, those of others {rest_works}, because each has {more:.1} \
+                 times as much of the weights."
+            );
+            return cause(text, UNEVEN);
+        }
+        // What a node's memory gives while its threads work.
+        let gives = |group: &GroupWork| {
+            ratio(group.read, mean(group.threads.iter().map(|thread| thread.working)))
+                .unwrap_or(0.0)
+        };
+        let rest = self.groups.iter().enumerate().filter(|(group, _)| *group != at);
+        let rest = rate(mean(rest.map(|(_, group)| gives(group))));
+        let text = format!(
+            "{takes}: its threads work {works} of the time and read {} meanwhile, those of others {rest_works} and {rest}.",
+            rate(gives(&self.groups[at])),
+        );
+        cause(
+            text,
+            &[
+                "arclight doctor shows other programs there and missing memory modules",
+                "fewer threads on it (--cpus) give it a smaller part of the model",
+            ],
+        )
+    }
+
+    fn slow_thread(&self, takes: &str, seat: Seat) -> Cause {
+        let Seat { group, number, did } = seat;
+        let others = || self.seats().filter(move |other| other.number != number);
+        let working = mean(others().map(|other| other.did.working));
+        let weights = mean(others().map(|other| other.did.weights as f64));
+        let text = format!(
+            "{takes}, most of it for thread {number} (CPU {}, node {}): it works {} of the time, the others {} on average",
+            did.cpu.0,
+            self.groups[group].node,
+            percent(did.working),
+            percent(working),
+        );
+        match self.more(did.weights as f64, weights, did.working, working) {
+            Some(more) => cause(
+                format!("{text}, because it has {more:.1} times as much of the weights."),
+                UNEVEN,
+            ),
+            None => cause(
+                format!("{text}."),
+                &[
+                    "arclight doctor names what else runs there; --cpus chooses other cores",
+                    "arclight bench --report shows whether it is always the same core",
+                ],
+            ),
+        }
+    }
+
+    /// How much more of the weights somebody has, if that explains at least half of the time.
+    fn more(&self, own: f64, others: f64, working: f64, others_working: f64) -> Option<f64> {
+        let (more, longer) = (ratio(own, others)?, ratio(working, others_working)?);
+        (more > 1.0 && more - 1.0 >= (longer - 1.0) / 2.0).then_some(more)
+    }
+
+    /// Threads work nearly all of the time, and memory is far from its limit.
+    fn computing(&self) -> Option<Cause> {
+        let working = self.working();
+        let group = self.slowest().map(|slowest| &self.groups[slowest.group])?;
+        let near = self.near_limit(group);
+        let far = self.is_cached() || near.is_some_and(|near| near < FAR_FROM_LIMIT);
+        if working < MUCH_WORK || !far {
+            return None;
+        }
+        let peak = self.of_peak.map_or_else(String::new, |share| {
+            format!(", at {} of the multiplications that the cores can do", percent(share))
+        });
+        let memory = match (self.is_cached(), near) {
+            (false, Some(near)) => format!("memory is read at {} of its limit", percent(near)),
+            _ => "what a step reads fits into the caches".to_owned(),
+        };
+        Some(cause(
+            format!(
+                "Computing bounds it: threads work {} of the time{peak}, and {memory}.",
+                percent(working)
+            ),
+            &[
+                "more cores (--threads), or a type whose products are cheaper here: arclight bench --limits",
+                "prompts that begin alike are computed once (--cache-dir keeps them over a restart)",
+            ],
+        ))
+    }
+}
+
+/// For work that is dealt unevenly.
+const UNEVEN: &[&str] = &[
+    "a number of threads that divides the model's rows and heads better: arclight tune finds it",
+    "--threads, --cpus and --nodes set it",
+];
+
+/// What happens between steps, if it takes much: the share of the time, and how long a step takes and what is between
+/// two, in seconds.
+pub fn between(share: f64, step: f64, gap: f64) -> Option<Cause> {
+    (share >= MUCH_BETWEEN).then(|| {
+        let text = format!(
+            "{} of the time passes between steps, in which tokens are chosen and sent: a step takes {}, and what is \
+             between two {}.",
+            percent(share),
+            seconds(step),
+            seconds(gap),
+        );
+        cause(
+            text,
+            &[
+                "grammars, log-probabilities and penalties are computed there: leave out what is not needed",
+                "on a busy machine other programs delay it: arclight doctor names them",
+            ],
+        )
+    })
+}
+
+impl Company {
+    /// What others on the cores took, if it is worth a sentence.
+    pub fn cause(&self) -> Option<Cause> {
+        let steps = self.steps.as_secs_f64();
+        if steps == 0.0 {
+            return None;
+        }
+        let without = self.steps_without.as_secs_f64() / steps;
+        let delays = self.delayed.iter().map(|(cpu, time)| (time.as_secs_f64() / steps, cpu.0));
+        let worst = delays.max_by(|a, b| a.0.total_cmp(&b.0));
+        let text = if without >= MUCH_COMPANY {
+            let cpus: Vec<u32> = match self.left_out.as_slice() {
+                [] => worst.iter().map(|(_, cpu)| *cpu).collect(),
+                some => some.iter().map(|cpu| cpu.0).collect(),
+            };
+            let ids = cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+            let (are, them) = if cpus.len() == 1 { ("CPU", "it") } else { ("CPUs", "them") };
+            format!(
+                "Other programs are busy on {are} {ids}: the steps of {} of the time went without {them}, which is faster \
+                 than to wait for {them}.",
+                percent(without)
+            )
+        } else {
+            let (share, cpu) = worst.filter(|(share, _)| *share >= MUCH_COMPANY)?;
+            format!(
+                "The thread on CPU {cpu} was not let run for {} of the time, and the others waited for it.",
+                percent(share)
+            )
+        };
+        Some(cause(text, &["arclight doctor names the programs; --cpus chooses other cores"]))
+    }
+}
+
+#[cfg(test)]
+mod tests;
