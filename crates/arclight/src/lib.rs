@@ -27,6 +27,7 @@ mod imatrix;
 mod inspect;
 mod interrupt;
 mod kept;
+mod kernel_files;
 mod library;
 mod load;
 mod logging;

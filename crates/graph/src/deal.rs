@@ -118,8 +118,14 @@ impl Shard {
     }
 
     /// What goes together in a product of `tokens` tokens: good for the kernels of all parts.
-    pub(crate) fn block(&self, how: How, kernels: &Kernels, tokens: usize) -> Block {
-        let parts = self.parts.iter().map(|part| kernels.block(how, part.ty, tokens));
+    pub(crate) fn block(
+        &self,
+        how: How,
+        (schedules, kernels): (&Schedules, &Kernels),
+        tokens: usize,
+    ) -> Block {
+        let block = |part: &Packed| kernels.block(schedules.resolve(how, part.ty), part.ty, tokens);
+        let parts = self.parts.iter().map(block);
         parts.reduce(Block::max).expect("a matrix has parts")
     }
 

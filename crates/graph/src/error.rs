@@ -249,9 +249,15 @@ pub enum ScheduleFault {
     #[error("names the kernel {kernel}, which does not multiply {ty} on this CPU")]
     NoKernel {
         /// The kernel.
-        kernel: kernels::MicroKernel,
+        kernel: kernels::MatKernel,
         /// The type of a part.
         ty: gguf::TensorType,
+    },
+    /// A kernel that was written elsewhere and is not loaded.
+    #[error("names the kernel {} of a file with the digest {}, which is not loaded", .kernel.name(), .kernel.digest())]
+    NotLoaded {
+        /// The kernel.
+        kernel: &'static kernels::Foreign,
     },
     /// More parts than threads.
     #[error("has {tokens} parts of the tokens by {splits} of the columns for {threads} threads")]

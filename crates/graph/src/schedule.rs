@@ -13,7 +13,7 @@ use crate::error::{Error, ScheduleFault};
 use crate::placement::share;
 use crate::weight::{Matrix, SplitBy};
 use gguf::TensorType;
-use kernels::{How, Kernels, TILE_ROWS};
+use kernels::{Foreign, How, Kernels, MatKernel, TILE_ROWS};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -244,6 +244,9 @@ impl FromStr for MatrixShape {
 pub struct Schedules {
     /// How matrices are multiplied for which there is no schedule: only [`How::ahead`] makes sense for all.
     pub usual: How,
+    /// Kernels from elsewhere that multiply matrices of their types wherever no schedule names a kernel; of two
+    /// for one type the first.
+    pub preferred: Vec<&'static Foreign>,
     shapes: Vec<(MatrixShape, Vec<(usize, Schedule)>)>,
 }
 
@@ -253,6 +256,30 @@ impl Schedules {
     /// (For the matrix that makes logits, tokens are rows of logits.)
     pub fn add(&mut self, shape: MatrixShape, rows: Vec<(usize, Schedule)>) {
         self.shapes.push((shape, rows));
+    }
+
+    /// How parts of a type are multiplied: where `how` names no kernel, by the one that is preferred for the
+    /// type, if there is one.
+    #[must_use]
+    pub fn resolve(&self, how: How, ty: TensorType) -> How {
+        if how.kernel.is_some() {
+            return how;
+        }
+        let preferred = self.preferred.iter().find(|kernel| kernel.multiplies(ty));
+        How { kernel: preferred.map(|kernel| MatKernel::Foreign(kernel)), ..how }
+    }
+
+    /// All kernels from elsewhere that are preferred, or that a schedule names.
+    pub fn foreign(&self) -> Vec<&'static Foreign> {
+        let rows = self.shapes.iter().flat_map(|(_, rows)| rows);
+        let named = rows.filter_map(|(_, schedule)| match schedule.how.kernel {
+            Some(MatKernel::Foreign(kernel)) => Some(kernel),
+            Some(MatKernel::Family(_)) | None => None,
+        });
+        let mut all: Vec<_> = self.preferred.iter().copied().chain(named).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// The schedules of a shape.
@@ -325,14 +352,19 @@ impl Schedule {
     /// Whether there is a kernel for all parts of a shape that multiplies so.
     ///
     /// # Errors
-    /// [`ScheduleFault::NoKernel`].
+    /// [`ScheduleFault::NoKernel`], [`ScheduleFault::NotLoaded`].
     pub fn check_kernel(
         &self,
         shape: &MatrixShape,
         kernels: &Kernels,
     ) -> Result<(), ScheduleFault> {
         let Some(kernel) = self.how.kernel else { return Ok(()) };
-        let lacks = |ty: &TensorType| !kernels.family(*ty).contains(&kernel);
+        if let MatKernel::Foreign(kernel) = kernel
+            && kernel.product().is_none()
+        {
+            return Err(ScheduleFault::NotLoaded { kernel });
+        }
+        let lacks = |ty: &TensorType| !kernels.has_kernel(*ty, kernel);
         let missing = shape.parts.iter().map(|(ty, _)| *ty).find(lacks);
         missing.map_or(Ok(()), |ty| Err(ScheduleFault::NoKernel { kernel, ty }))
     }

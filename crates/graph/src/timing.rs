@@ -46,7 +46,8 @@ pub fn usual_slice(plan: &Plan, kernels: &Kernels, shape: &MatrixShape, tokens: 
         Product::Plain | Product::Summed => tile(&shape.parts[0]),
     };
     let row = kernels.row_bytes(kernels::act_kind(shape.parts[0].0), shape.cols);
-    let blocks = shape.parts.iter().map(|part| kernels.block(How::default(), part.0, tokens));
+    let how = |ty| plan.schedules.resolve(How::default(), ty);
+    let blocks = shape.parts.iter().map(|part| kernels.block(how(part.0), part.0, tokens));
     let block = blocks.reduce(Block::max).expect("a shape has parts");
     Slice {
         tiles: exec::tiles_that_fit(plan, block, bytes),

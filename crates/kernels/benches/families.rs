@@ -12,7 +12,7 @@ mod inputs;
 
 use std::time::Instant;
 
-use arclight_kernels::{How, Isa, Kernels, MicroKernel, Tiles, tile_bytes};
+use arclight_kernels::{How, Isa, Kernels, MatKernel, Tiles, tile_bytes};
 use gguf::TensorType;
 use inputs::{Matrix, Product};
 use memory::probe::{Buffer, read_bytes};
@@ -58,7 +58,7 @@ fn peak(kernels: &Kernels, ty: TensorType) -> u64 {
 }
 
 fn families(kernels: &'static Kernels, ty: TensorType) {
-    let members = kernels.family(ty);
+    let members = kernels.mat_kernels(ty);
     let matrix = Matrix::noise(ty, COLS, TILES);
     println!("{} {}: GMAC/s, share of the peak", kernels.isa(), ty.name());
     print!("{:>8} {:>6}", "tokens", "peak");
@@ -100,9 +100,9 @@ fn distances(kernels: &'static Kernels, ty: TensorType, buffer: &mut Buffer) {
     }
     let count = BYTES / matrix.bytes.len() * TILES;
     let bytes = &buffer.bytes()[..count * len];
-    let members = kernels.family(ty);
-    let of_one = |m: &&MicroKernel| kernels.kernel_size(**m).1 <= 2;
-    let members: Vec<MicroKernel> =
+    let members = kernels.mat_kernels(ty);
+    let of_one = |m: &&MatKernel| kernels.kernel_size(**m).1 <= 2;
+    let members: Vec<MatKernel> =
         std::iter::once(members[0]).chain(members.iter().filter(of_one).copied()).collect();
     let mut product = Product::noise(kernels, ty, COLS, 1, count);
     let ways = 1 + members.len() * AHEAD.len();

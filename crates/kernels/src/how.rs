@@ -3,14 +3,15 @@
 use gguf::TensorType;
 
 use crate::cpu::{AHEAD, cpu};
+use crate::foreign::MatKernel;
 use crate::kernels::Kernels;
-use crate::matmul::{MicroKernel, panel};
+use crate::matmul::panel;
 
 /// How a matrix is multiplied. Every way gives the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct How {
     /// What multiplies; `None` leaves the choice to the kernels.
-    pub kernel: Option<MicroKernel>,
+    pub kernel: Option<MatKernel>,
     /// Bytes between the weights that are multiplied and those that are asked for meanwhile, where a pass
     /// reads them from memory; 0 asks for none.
     pub ahead: usize,
@@ -37,13 +38,18 @@ impl Kernels {
             AHEAD => cpu().ahead(kernel.vectors, tokens, threads),
             chosen => chosen,
         };
-        How { kernel: Some(kernel), ahead }
+        How { kernel: Some(kernel.into()), ahead }
     }
 
     /// Tiles and tokens of a kernel's register tile: the least that is worth giving it.
-    pub fn kernel_size(&self, kernel: MicroKernel) -> (usize, usize) {
-        let tiles = if self.groups() == 1 { kernel.vectors } else { 1 };
-        (usize::from(tiles), usize::from(kernel.tokens))
+    pub fn kernel_size(&self, kernel: MatKernel) -> (usize, usize) {
+        match kernel {
+            MatKernel::Family(kernel) => {
+                let tiles = if self.groups() == 1 { kernel.vectors } else { 1 };
+                (usize::from(tiles), usize::from(kernel.tokens))
+            }
+            MatKernel::Foreign(kernel) => kernel.product().map_or((1, 1), |product| product.size()),
+        }
     }
 
     /// How many tiles and tokens of a product of `tokens` tokens should go together with matrices of type

@@ -9,7 +9,8 @@
 //!
 //! Kernels take slices and views and do one thread's share: there are no threads here, no
 //! allocation, no memory nodes. Matrices are packed by [`pack_tile`] into tiles of 16 rows that
-//! only this crate understands.
+//! only this crate understands, and, of two types, kernels that were written elsewhere
+//! ([`ForeignProduct`]).
 //!
 //! Wrong shapes are faults of the caller and panic; values never do.
 
@@ -24,6 +25,7 @@ mod bf16_trial;
 mod cpu;
 mod elementwise;
 mod exp;
+mod foreign;
 mod how;
 mod isa;
 mod kernels;
@@ -49,10 +51,11 @@ pub use attention::{
 pub use bf16_trial::{Bf16Trial, bf16_trial};
 pub use elementwise::RopeStyle;
 pub use exp::{Activation, Xielu};
+pub use foreign::{Foreign, ForeignProduct, MatKernel};
 pub use how::{Block, How};
 pub use isa::{ISA_VARIABLE, Isa, IsaError};
 pub use kernels::Kernels;
-pub use matmul::{MicroKernel, MicroKernelError, Piece, Tiles};
+pub use matmul::{MicroKernel, MicroKernelError, PIECE_LEVELS, Piece, Tiles};
 pub use pack::{is_unpacked, pack_tile, tile_bytes};
 pub use product::{Product, Products};
 pub use recurrent::{Conv, SLICE, Scan, scan_state_len};

@@ -4,7 +4,7 @@ mod planted;
 
 use arclight_tune as tune;
 use graph::{Grid, Schedule, Slice};
-use kernels::{How, MicroKernel};
+use kernels::{How, MatKernel};
 use planted::{Planted, family, kernel, largest, machine, named, no_limit, plain, problem, rows};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -88,7 +88,7 @@ const FOUR: &str = "1x4";
 const NEVER: &str = "2x1";
 const LATE: &str = "1x2";
 
-fn name(kernel: Option<MicroKernel>) -> String {
+fn name(kernel: Option<MatKernel>) -> String {
     kernel.unwrap().to_string()
 }
 

@@ -65,7 +65,7 @@ fn schedules<'a>(levels: impl IntoIterator<Item = &'a Level>) -> TunedSchedules 
         Tuned::new(shape(level), vec![row], vec![]).unwrap()
     };
     let matrices: Vec<_> = levels.into_iter().map(matrix).collect();
-    TunedSchedules { evaluations: 10 * matrices.len(), matrices, complete: true }
+    TunedSchedules { evaluations: 10 * matrices.len(), matrices, ..TunedSchedules::default() }
 }
 
 /// Those of a plan, as far as they gain anything.

@@ -5,7 +5,7 @@ mod common;
 
 use arclight_tune as tune;
 use common::{by_node, on_nodes, tree};
-use kernels::{How, MicroKernel};
+use kernels::{Foreign, How, MatKernel, MicroKernel};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, hash_map::DefaultHasher};
 use std::hash::{Hash, Hasher};
@@ -304,11 +304,9 @@ fn matrix() -> impl Strategy<Value = Tuned> {
     let figures = prop::collection::vec((1usize..999, 1e-12f64..1e9, 1e-12f64..1e9, 0u32..9), 0..4);
     (1usize..999, 5usize..99, rows, figures).prop_map(|(cols, tiles, rows, figures)| {
         let schedule = |(tiles, tokens, ahead, kernel): (usize, usize, usize, Option<_>)| {
-            let kernel = kernel.map(|(vectors, tokens, unroll, panel)| MicroKernel {
-                vectors,
-                tokens,
-                unroll,
-                panel,
+            let kernel = kernel.map(|(vectors, tokens, unroll, panel)| match vectors {
+                8 => MatKernel::Foreign(foreign()),
+                _ => MicroKernel { vectors, tokens, unroll, panel }.into(),
             });
             let slice = Some(Slice { tiles, tokens });
             Schedule { how: How { kernel, ahead }, slice, grid: Grid { tokens: 1, splits: 2 } }
@@ -331,7 +329,12 @@ fn matrix() -> impl Strategy<Value = Tuned> {
 fn schedules(mut matrices: Vec<Tuned>, complete: bool) -> TunedSchedules {
     let mut shapes = BTreeSet::new();
     matrices.retain(|matrix| shapes.insert(matrix.shape().clone()));
-    TunedSchedules { matrices, evaluations: 5, complete }
+    TunedSchedules { matrices, evaluations: 5, complete, foreign: vec![foreign()] }
+}
+
+/// A kernel that was written elsewhere.
+fn foreign() -> &'static Foreign {
+    Foreign::named("fast-1.2", "0123456789abcdef")
 }
 
 fn with_schedules() -> Profile {

@@ -172,6 +172,13 @@ impl Bench {
             nodes: executor.plan().groups.len(),
             threads: executor.plan().threads(),
             isa: executor.kernels().isa().name(),
+            kernels: executor
+                .plan()
+                .schedules
+                .foreign()
+                .iter()
+                .map(|kernel| kernel.name())
+                .collect(),
         }
     }
 

@@ -117,6 +117,7 @@ const NOT_WITH_LIMITS: [&str; 23] = [
     "huge_pages",
     "profile_file",
     "untuned",
+    "kernel",
     "text",
     "speculate",
     "draft_model",

@@ -131,6 +131,7 @@ fn sum(figures: &[&Figures], nodes: usize) -> Option<Figures> {
             nodes,
             threads: figures.iter().map(|f| f.setup.threads).sum(),
             isa: first.setup.isa,
+            kernels: first.setup.kernels.clone(),
         },
         test: first.test,
         seconds: (0..first.seconds.len()).map(seconds).collect(),
@@ -229,7 +230,13 @@ mod tests {
         use kernels::Product;
 
         let figures = |seconds: f64, threads| Figures {
-            setup: Setup { replica: Some(Replica::One(0)), nodes: 1, threads, isa: "scalar" },
+            setup: Setup {
+                replica: Some(Replica::One(0)),
+                nodes: 1,
+                threads,
+                isa: "scalar",
+                kernels: Vec::new(),
+            },
             test: Test::prompt(100, 0),
             seconds: vec![seconds, 1.0],
             floor: Floor::default(),

@@ -23,6 +23,9 @@ pub(crate) struct Setup {
     pub(crate) nodes: usize,
     pub(crate) threads: usize,
     pub(crate) isa: &'static str,
+    /// Those that were written elsewhere.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) kernels: Vec<&'static str>,
 }
 
 /// One test in one setup.

@@ -397,7 +397,8 @@ impl ServeArgs {
     pub(super) fn cores(&self) -> Cores {
         // A profile is for a model that is whole.
         let tuned = (!self.hosts.has_stage()).then(|| self.machine.tuned.clone());
-        Cores { tuned, replicas: self.replicas }
+        let kernels = self.machine.tuned.kernels.clone();
+        Cores { tuned, kernels, replicas: self.replicas }
     }
 
     pub(crate) fn serving(&self, model: &ModelFile) -> Result<ReplicaOptions, Error> {

@@ -1,6 +1,7 @@
 //! Which cores a served model gets: those that were tuned for, or all but one, which is left to HTTP.
 
 use crate::error::Error;
+use crate::kernel_files::KernelArgs;
 use crate::tune::first::Untuned;
 use crate::tune::stored::{self, Found, ProfileArgs};
 use arclight_engine::{LoadOptions, ModelFile, Replicas};
@@ -10,6 +11,8 @@ use topology::Machine;
 pub(super) struct Cores {
     /// Which profile; `None`: none fits.
     pub(super) tuned: Option<ProfileArgs>,
+    /// Kernels from elsewhere, also without a profile.
+    pub(super) kernels: KernelArgs,
     pub(super) replicas: usize,
 }
 
@@ -22,6 +25,7 @@ impl Cores {
         options: &mut LoadOptions,
     ) -> Result<Option<Untuned>, Error> {
         let Some(tuned) = &self.tuned else {
+            options.schedules.preferred = self.kernels.load()?;
             self.settle(file, options)?;
             return Ok(None);
         };

@@ -1,6 +1,7 @@
 //! The options of `arclight tune`.
 
 use crate::args::{KvArgs, List, LoadArg, ModelArg, count, counts};
+use crate::kernel_files::KernelArgs;
 use crate::output::OutputArgs;
 use clap::{Args, ValueHint};
 use models::published::Published;
@@ -82,6 +83,8 @@ pub(crate) struct TuneArgs {
     pub(super) profile_file: Option<PathBuf>,
     #[command(flatten)]
     pub(super) kv: KvArgs,
+    #[command(flatten)]
+    pub(super) kernels: KernelArgs,
     /// How the model file is read, every time
     #[arg(long, value_name = "WAY", value_enum, default_value_t = LoadArg::Mapped)]
     pub(super) load: LoadArg,
@@ -109,7 +112,7 @@ pub(crate) struct TuneArgs {
 }
 
 /// What needs the machine at hand.
-const NOT_ELSEWHERE: [&str; 5] = ["quick", "compare", "profile_file", "load", "ablation"];
+const NOT_ELSEWHERE: [&str; 6] = ["quick", "compare", "profile_file", "load", "ablation", "kernel"];
 
 const EXAMPLES: &str = "\
 Ctrl-C ends the search and keeps what was found.

@@ -96,7 +96,7 @@ pub(super) fn run(
     let applies = profile.applies(&owner.machine, &owner.model, &owner.program);
     applies.map_err(|stale| Error::in_file(path, stale))?;
     let mut options = options;
-    stored::put(&profile, &mut options);
+    stored::put(&profile, &[], &mut options);
     let mut engine = load::load_engine(file, &options)?;
     // The level of most threads: that of prompts.
     let level = engine.executor().plan().levels().len() - 1;

@@ -241,7 +241,7 @@ mod tests {
         let profile = Profile::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
         assert!(profile.outcome.evaluations > 0);
         let mut options = LoadOptions::default();
-        stored::put(&profile, &mut options);
+        stored::put(&profile, &[], &mut options);
         assert_eq!(serving(&replicas), (options.phases, options.schedules));
         assert_eq!(answer(&replicas), before);
         assert_eq!(replicas.counters().served, served + 1);

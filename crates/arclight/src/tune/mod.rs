@@ -79,6 +79,8 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
     if let Some(target) = elsewhere::Target::of(args)? {
         return elsewhere::run(args, &target, &trace);
     }
+    // Before a model is loaded, as they may be refused.
+    args.kernels.load()?;
     let file = match &args.synth {
         Some(model) => synth::in_memory(model, synth::DEFAULT_SEED)?,
         None => load::open(&args.model)?,

@@ -7,10 +7,12 @@ use crate::error::Error;
 use crate::output::{Output, figure};
 use crate::term::{self, note};
 use arclight_engine::CpuList;
+use kernels::{Foreign, MatKernel};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
+use tune::schedule::TunedSchedules;
 use tune::tuner::{Measured, Outcome, Profile, Trail};
 
 /// What was found for so many replicas, and where it is kept.
@@ -29,6 +31,12 @@ pub(super) struct Kept {
 /// What was found, as data.
 fn value(Kept { replicas, profile, path, trace, trail, threads }: &Kept) -> Value {
     let outcome = &profile.outcome;
+    let kernel = |kernel: &&'static Foreign| {
+        let (schedules, of) = won(&outcome.schedules, kernel);
+        json!({
+            "name": kernel.name(), "digest": kernel.digest(), "schedules": schedules, "of": of,
+        })
+    };
     let of = |m: &Measured| {
         json!({
             "tokens": m.tokens, "depth": m.depth, "default_tokens_per_second": m.before,
@@ -40,7 +48,16 @@ fn value(Kept { replicas, profile, path, trace, trail, threads }: &Kept) -> Valu
         "steps_timed": outcome.evaluations, "loads": outcome.loads, "seconds": profile.seconds,
         "trace_seconds": trace, "decoding_threads": threads, "branches": trail.as_ref().map(|trail| &trail.branches),
         "results": outcome.measured.iter().map(of).collect::<Vec<_>>(),
+        "kernels": outcome.schedules.foreign.iter().map(kernel).collect::<Vec<_>>(),
     })
+}
+
+/// How many schedules name a kernel from elsewhere, and how many there are.
+fn won(schedules: &TunedSchedules, kernel: &'static Foreign) -> (usize, usize) {
+    let rows = schedules.matrices.iter().flat_map(|matrix| matrix.rows());
+    let all: Vec<_> = rows.filter_map(|row| row.schedule).collect();
+    let own = Some(MatKernel::Foreign(kernel));
+    (all.iter().filter(|schedule| schedule.how.kernel == own).count(), all.len())
 }
 
 /// What was found, for people.
@@ -73,6 +90,10 @@ pub(super) fn print(args: &TuneArgs, all: &[Kept]) -> Result<(), Error> {
         speeds(&mut out, &outcome.measured)?;
         out.flush()?;
         threads.iter().for_each(|threads| note!("{}", threads.words()));
+        for kernel in &outcome.schedules.foreign {
+            let (rows, all) = won(&outcome.schedules, kernel);
+            note!("kernel {}: in {rows} of {all} schedules", kernel.name());
+        }
         let stopped = if outcome.complete { "" } else { ", stopped before its end" };
         note!(
             "{} timed in {}{stopped}; kept in {}",

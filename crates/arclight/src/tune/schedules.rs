@@ -5,6 +5,7 @@ use super::matrices::Products;
 use crate::error::Error;
 use crate::term;
 use indicatif::ProgressBar;
+use kernels::Foreign;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use tune::schedule::{Problem, ScheduleProgress, Scheduler, Tuned, TunedSchedules};
@@ -188,6 +189,11 @@ impl Tuning<'_> {
                 found.matrices.extend(result.schedules.matrices);
             }
         }
+        let candidate = |kernel: &&Foreign| {
+            let parts = found.matrices.iter().flat_map(|matrix| &matrix.shape().parts);
+            parts.into_iter().any(|(ty, _)| kernel.multiplies(*ty))
+        };
+        found.foreign = Foreign::loaded().into_iter().filter(candidate).collect();
         Ok(found)
     }
 

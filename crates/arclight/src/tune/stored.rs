@@ -7,11 +7,13 @@
 use super::first::Untuned;
 use super::matrices;
 use crate::error::Error;
+use crate::kernel_files::{self, KernelArgs};
 use crate::model_info::ModelInfo;
 use crate::term::note;
 use arclight_engine::{CpuList, HugePages, LoadOptions, ModelFile, Numa, Phase, Schedules};
 use clap::{Args, ValueHint};
 use gguf::Gguf;
+use kernels::Foreign;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use topology::Machine;
@@ -34,6 +36,8 @@ pub(crate) struct ProfileArgs {
     /// Do not use what `arclight tune` has found
     #[arg(long)]
     pub(crate) untuned: bool,
+    #[command(flatten)]
+    pub(crate) kernels: KernelArgs,
 }
 
 /// The name of the choice between prefetch distances, and its values in bytes, the default first.
@@ -153,11 +157,28 @@ pub(crate) enum Found {
 }
 
 /// Applies the profile for a model, if there is one and nothing speaks against it. One that cannot be used is
-/// left alone, but an error if it was asked for by name. A note says so.
+/// left alone, but an error if it was asked for by name. A note says so. Kernels from elsewhere are loaded first;
+/// where they are used without a profile, nothing is left to be found in idle time.
 pub(crate) fn apply(
     file: &ModelFile,
     args: &ProfileArgs,
     replicas: usize,
+    options: &mut LoadOptions,
+) -> Result<Found, Error> {
+    let loaded = args.kernels.load()?;
+    options.schedules.preferred.clone_from(&loaded);
+    let found = apply_profile(file, args, replicas, &loaded, options)?;
+    Ok(match found {
+        Found::Nothing(_) if !loaded.is_empty() => Found::Unwanted,
+        found => found,
+    })
+}
+
+fn apply_profile(
+    file: &ModelFile,
+    args: &ProfileArgs,
+    replicas: usize,
+    loaded: &[&'static Foreign],
     options: &mut LoadOptions,
 ) -> Result<Found, Error> {
     let LoadOptions { numa, nodes, on_nodes, on_cpus, threads, no_pin, .. } = &*options;
@@ -189,20 +210,21 @@ pub(crate) fn apply(
             return Ok(Found::Nothing(Untuned::new(owner, path)));
         }
     }
-    put(&profile, options);
+    put(&profile, loaded, options);
     note!("cores as tuned on {} ({})", profile.date, path.display());
     Ok(Found::Used)
 }
 
-/// What a profile says, as options of loading.
-pub(super) fn put(profile: &Profile, options: &mut LoadOptions) {
+/// What a profile says, as options of loading; beside it, kernels that were loaded.
+pub(super) fn put(profile: &Profile, loaded: &[&'static Foreign], options: &mut LoadOptions) {
     let Outcome { scheme, table, choices, .. } = &profile.outcome;
     options.groups = Some(scheme.groups().to_vec());
     options.phases = phases(table, &scheme.all());
     options.huge_pages = options.huge_pages.or(pages(choices));
     let (schedules, faults) = schedules(&profile.outcome);
     faults.iter().for_each(|fault| note!("left out of the profile: {fault}"));
-    options.schedules = schedules;
+    let known = &profile.outcome.schedules.foreign;
+    options.schedules = kernel_files::beside(schedules, known, loaded);
     options.scatter_nodes = scatter_nodes(choices);
 }
 

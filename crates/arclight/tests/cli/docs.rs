@@ -36,6 +36,21 @@ const EXCEPTIONS: &[(&str, &str, How)] = &[
     ("README.md", "arclight bench --synth qwen3-4b:q4_0", Read("it takes 2.4 GB and minutes")),
     ("README.md", "arclight tune model.gguf", Read("it takes minutes")),
     (
+        "docs/extending.md",
+        "arclight bench model.gguf --untuned --kernel ./q8_0-vnni.so",
+        Read("it needs a C compiler and AVX-512; `kernels` does the same where there are"),
+    ),
+    (
+        "docs/extending.md",
+        "arclight tune model.gguf --kernel ./q8_0-vnni.so",
+        Read("it needs a C compiler and AVX-512; `kernels` does the same where there are"),
+    ),
+    (
+        "docs/extending.md",
+        "arclight serve model.gguf --kernel ./q8_0-vnni.so",
+        Read("it needs a C compiler and AVX-512; `kernels` does the same where there are"),
+    ),
+    (
         "docs/getting-models.md",
         "arclight pull Qwen/Qwen3-4B-GGUF:Q3_K_M",
         Fails(1, "has no Q3_K_M; it has Q4_K_M, "),

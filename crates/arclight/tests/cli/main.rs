@@ -12,6 +12,7 @@ mod hosts;
 mod hub;
 mod images;
 mod imatrix;
+mod kernels;
 mod loading;
 mod manage;
 mod mcp;

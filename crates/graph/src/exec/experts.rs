@@ -242,8 +242,9 @@ impl Thread<'_> {
         let cols = of.matrix.parts[of.first_part].cols;
         for chunk in super::matmul::blocks(rows, CHUNK) {
             let len = chunk.len();
-            let how = self.step.plan.schedules.usual;
-            let hows = |part: &Packed| kernels.usual(how, part.ty, len, self.size);
+            let schedules = &self.step.plan.schedules;
+            let how = |part: &Packed| schedules.resolve(schedules.usual, part.ty);
+            let hows = |part: &Packed| kernels.usual(how(part), part.ty, len, self.size);
             let block = of.parts.iter().map(|part| kernels.block(hows(part), part.ty, len));
             let block = block.reduce(kernels::Block::max).expect("an expert has parts");
             let tokens = |slot: usize| slots.token(chunk.start + slot);
@@ -511,7 +512,8 @@ impl Thread<'_> {
         let first = member * part.per_member();
         let weights = part.tiles(first + tiles.start..first + tiles.end, root);
         let width = Piece::roots(&root.pieces) * tiles.len() * TILE_ROWS;
-        let how = self.step.plan.schedules.usual;
+        let schedules = &self.step.plan.schedules;
+        let how = schedules.resolve(schedules.usual, part.ty);
         let how = self.step.kernels.usual(how, part.ty, slots.len(), self.size);
         let to = &mut to[..slots.len() * width];
         let view = RowsMut::new(&mut *to, slots.len(), width, width);

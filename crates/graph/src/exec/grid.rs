@@ -25,7 +25,8 @@ impl Thread<'_> {
         let dealt = self.step.trial.unwrap_or_else(planned);
         let seat = dealt.schedule.grid.seat(self.size, self.rank)?;
         let Dealt { schedule, bounds } = dealt;
-        let block = shard.block(schedule.how, self.step.kernels, rows);
+        let with = (&self.step.plan.schedules, self.step.kernels);
+        let block = shard.block(schedule.how, with, rows);
         let rows = schedule.grid.token_part(rows, seat.token, block.register);
         Some(Own { schedule, block, shard, bounds, seat, rows })
     }

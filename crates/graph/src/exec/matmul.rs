@@ -260,7 +260,8 @@ impl Thread<'_> {
     /// How the thread multiplies a part: as the schedule says, or as is usual for all of its rows, of which
     /// kernels see some at a time.
     pub(super) fn how(&self, own: &Own<'_>, part: &Packed) -> How {
-        self.step.kernels.usual(own.schedule.how, part.ty, own.rows().len(), self.size)
+        let how = self.step.plan.schedules.resolve(own.schedule.how, part.ty);
+        self.step.kernels.usual(how, part.ty, own.rows().len(), self.size)
     }
 
     /// Tiles of a part that is summed in one go, times the rows `rows` of activations.

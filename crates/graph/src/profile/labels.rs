@@ -233,7 +233,8 @@ fn products(
     (level, stage): (usize, usize),
     (node, group, rank, team): (usize, usize, usize, usize),
 ) -> Vec<Vec<Share>> {
-    let Replica { graph, programs, weight_table, .. } = replica;
+    let Replica { graph, programs, weight_table, plan, .. } = replica;
+    let with = (&plan.schedules, kernels);
     let mut all: Vec<Vec<Share>> = graph.matrices.iter().map(|_| Vec::new()).collect();
     // All forms multiply by the same matrices, but for those that predict.
     let form = |predicts| programs.iter().find(|(variant, _)| variant.predicts == predicts);
@@ -252,7 +253,7 @@ fn products(
             let rules = shard.rules(level);
             let share = |(tokens, dealt): (usize, Dealt<'_>)| {
                 let grid = dealt.schedule.grid;
-                let tile = shard.block(dealt.schedule.how, kernels, tokens).register;
+                let tile = shard.block(dealt.schedule.how, with, tokens).register;
                 let seat = grid.seat(team, rank);
                 let part = seat.map_or(0, |seat| seat.token);
                 let one = seat.map(|seat| one_token((graph, id), node, shard, dealt, seat, splits));

@@ -8,6 +8,7 @@ use crate::TILE_ROWS;
 use crate::acts::{ActKind, Acts, act_kind, elements, elements_mut, most_row_bytes, q8_row_bytes};
 use crate::arch;
 use crate::bf16_trial::{Bf16Trial, bf16_trial};
+use crate::foreign::MatKernel;
 use crate::how::How;
 use crate::isa::{ISA_VARIABLE, Isa, IsaError, for_each_isa};
 use crate::matmul::panel;
@@ -195,7 +196,7 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// As that, and if the kernel is none of [`Kernels::family`] of the type.
+    /// As that, and if the kernel is none of [`Kernels::mat_kernels`] of the type.
     pub fn matmul_by(
         &self,
         how: How,
@@ -210,11 +211,20 @@ impl Kernels {
         let width = roots * tiles.count() * TILE_ROWS;
         assert!(out.width() == width, "output of {} columns, not {width}", out.width());
         assert!(out.rows() == acts.rows(), "{} output rows for {} tokens", out.rows(), acts.rows());
-        let (kernel, family) = (how.kernel, self.family_of(ty));
-        if let Some(kernel) = kernel {
-            assert!(family.has(kernel), "{} has no {ty} kernel {kernel}", self.isa);
+        if let Some(kernel) = how.kernel {
+            assert!(self.has_kernel(ty, kernel), "{} has no {ty} kernel {kernel}", self.isa);
         }
         self.check_acts(ty, &acts, cols);
+        let kernel = match how.kernel {
+            None => None,
+            Some(MatKernel::Family(kernel)) => Some(kernel),
+            Some(MatKernel::Foreign(kernel)) => {
+                let product = kernel.product().expect("it multiplies the type");
+                let Acts::Q8(acts) = acts else { unreachable!("checked when it was loaded") };
+                return product.multiply(how.ahead, tiles, pieces, acts, out);
+            }
+        };
+        let family = self.family_of(ty);
         // SAFETY: a reference to a table comes from `for_isa` only, which has a token of its set.
         unsafe {
             match (acts, family.unpacks(kernel, acts.rows())) {
@@ -269,9 +279,14 @@ impl Kernels {
     pub(crate) fn takes_panels(
         &self,
         ty: TensorType,
-        kernel: Option<MicroKernel>,
+        kernel: Option<MatKernel>,
         tokens: usize,
     ) -> bool {
+        let kernel = match kernel {
+            None => None,
+            Some(MatKernel::Family(kernel)) => Some(kernel),
+            Some(MatKernel::Foreign(_)) => return false,
+        };
         self.family_of(ty).unpacks(kernel, tokens).is_some()
     }
 

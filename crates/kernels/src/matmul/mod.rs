@@ -52,8 +52,7 @@ pub(crate) use family::PAIRS;
 pub use family::{MicroKernel, MicroKernelError};
 pub(crate) use family::{SIZES, Size, Sums, sizes};
 pub use parts::Tiles;
-pub(crate) use pieces::PIECE_LEVELS;
-pub use pieces::Piece;
+pub use pieces::{PIECE_LEVELS, Piece};
 pub(crate) use walk::{Family, Place, RegisterTile, RegisterTiles, Unpacks, Walk, step};
 
 // What the files of the types are written with, too.

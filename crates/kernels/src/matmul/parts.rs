@@ -68,7 +68,11 @@ impl<'a> Tiles<'a> {
     }
 
     /// Tile `i`.
-    pub(super) fn tile(&self, i: usize) -> &'a [u8] {
+    ///
+    /// # Panics
+    ///
+    /// If it lies beyond the bytes.
+    pub fn tile(&self, i: usize) -> &'a [u8] {
         &self.bytes[i * self.stride..][..self.len]
     }
 

@@ -33,7 +33,7 @@ impl Piece {
 }
 
 /// Most sums on the stack: enough for a balanced tree of 2^7 pieces.
-pub(crate) const PIECE_LEVELS: usize = 8;
+pub const PIECE_LEVELS: usize = 8;
 
 /// What the sum over pieces needs to know of the products of one piece. A trait, because closures are
 /// not always inlined, and alone they lack the entry point's instruction set.

@@ -7,7 +7,7 @@
 use super::table::Compared;
 use crate::tuner::StepKind;
 use graph::{Schedule, Slice};
-use kernels::MicroKernel;
+use kernels::MatKernel;
 use std::collections::BTreeMap;
 
 /// The counts that are looked at while schedules differ, ascending.
@@ -38,7 +38,7 @@ pub(super) struct Looked {
 }
 
 /// A micro-kernel, or the choice of the kernels.
-type Kernel = Option<MicroKernel>;
+type Kernel = Option<MatKernel>;
 
 /// The counts looked at of one problem.
 pub(super) type Memory = BTreeMap<usize, Looked>;

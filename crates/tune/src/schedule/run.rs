@@ -139,6 +139,7 @@ impl<'a> Scheduler<'a> {
             matrices: matrices.collect::<Result<_, _>>()?,
             evaluations: state.session.progress.evaluations,
             complete,
+            foreign: vec![], // Who times knows what it has.
         };
         Ok(Found { schedules, failed })
     }

@@ -6,7 +6,7 @@
 //! ([`graph::largest_slice`]).
 
 use graph::{Grid, MatrixShape, Plan, Schedule, Slice, usual_slice};
-use kernels::{Kernels, MicroKernel};
+use kernels::{Kernels, MatKernel};
 
 /// The weight matrices of one shape at one level of threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Problem {
 pub struct Kernel {
     /// Which; `None`: what the kernels take by themselves. Where two schedules take the same time the lesser
     /// one is taken.
-    pub kernel: Option<MicroKernel>,
+    pub kernel: Option<MatKernel>,
     /// What it holds in registers.
     pub tile: Slice,
 }
@@ -33,8 +33,8 @@ impl Problem {
     /// The micro-kernels of `kernels` that can multiply all its parts, as [`Bench::kernels`](super::Bench::kernels)
     /// gives them: the first leaves the choice to the kernels, the others are named.
     pub fn candidates(&self, kernels: &Kernels) -> Vec<Kernel> {
-        let mut lists = self.shape.parts.iter().map(|part| kernels.family(part.0));
-        let mut common: Vec<MicroKernel> = lists.next().unwrap_or_default();
+        let mut lists = self.shape.parts.iter().map(|part| kernels.mat_kernels(part.0));
+        let mut common: Vec<MatKernel> = lists.next().unwrap_or_default();
         lists.for_each(|list| common.retain(|kernel| list.contains(kernel)));
         let tile = |kernel| {
             let (tiles, tokens) = kernels.kernel_size(kernel);

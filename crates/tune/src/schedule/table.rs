@@ -3,6 +3,7 @@
 use super::shape::Problem;
 use crate::Error;
 use graph::{MatrixShape, Schedule};
+use kernels::Foreign;
 use serde::Deserialize;
 use std::ops::RangeInclusive;
 
@@ -46,12 +47,14 @@ pub struct TunedSchedules {
     pub evaluations: usize,
     /// False when time was too short for all that is looked at, or the search was stopped.
     pub complete: bool,
+    /// Kernels from elsewhere that were candidates.
+    pub foreign: Vec<&'static Foreign>,
 }
 
 impl Default for TunedSchedules {
     /// No matrices.
     fn default() -> Self {
-        TunedSchedules { matrices: vec![], evaluations: 0, complete: true }
+        TunedSchedules { matrices: vec![], evaluations: 0, complete: true, foreign: vec![] }
     }
 }
 

@@ -1,13 +1,14 @@
 //! Schedules of matrices as part of a profile's text: `[schedules]`, and a `[[matrix]]` for each.
 //!
 //! Micro-kernels stand there by name, `usual` for what the kernels take by themselves; whether a CPU has
-//! such is for the caller to find out ([`Schedule::check_kernel`]).
+//! such is for the caller to find out ([`Schedule::check_kernel`]). Of kernels from elsewhere `[schedules]` has a
+//! list, with the digests of their files; they may not be loaded.
 
 use super::profile_text::{STOPPED, quoted};
 use crate::Error;
 use crate::schedule::{Compared, Tuned, TunedRow, TunedSchedules};
 use graph::{Grid, Schedule, Slice};
-use kernels::{How, MicroKernel};
+use kernels::{Foreign, How, MatKernel};
 use serde::Deserialize;
 use std::fmt::Write;
 
@@ -16,6 +17,15 @@ use std::fmt::Write;
 pub(super) struct SchedulesText {
     complete: bool,
     evaluations: usize,
+    #[serde(default)]
+    kernels: Vec<ForeignText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ForeignText {
+    name: String,
+    digest: String,
 }
 
 #[derive(Deserialize)]
@@ -42,7 +52,7 @@ pub(super) fn schedules(
     about: Option<SchedulesText>,
     matrices: Vec<MatrixText>,
 ) -> Result<TunedSchedules, Error> {
-    let Some(SchedulesText { complete, evaluations }) = about else {
+    let Some(SchedulesText { complete, evaluations, kernels }) = about else {
         return match matrices.first() {
             None => Ok(TunedSchedules::default()),
             Some(matrix) => {
@@ -51,21 +61,33 @@ pub(super) fn schedules(
             }
         };
     };
+    let foreign: Vec<_> =
+        kernels.iter().map(|kernel| Foreign::named(&kernel.name, &kernel.digest)).collect();
+    let named = |kernel: &&Foreign| foreign.iter().filter(|f| f.name() == kernel.name()).count();
+    if let Some(kernel) = foreign.iter().find(|kernel| named(kernel) > 1 || is_own(kernel.name())) {
+        let reason = format!("kernel {:?} is the name of another, too", kernel.name());
+        return Err(Error::BadProfile(reason));
+    }
     let mut read: Vec<Tuned> = vec![];
     for text in matrices {
-        let matrix = matrix(text).map_err(|e| Error::BadProfile(e.to_string()))?;
+        let matrix = matrix(text, &foreign).map_err(|e| Error::BadProfile(e.to_string()))?;
         if read.iter().any(|other| other.shape() == matrix.shape()) {
             return Err(Error::BadProfile(format!("matrix {} is there twice", matrix.shape())));
         }
         read.push(matrix);
     }
-    Ok(TunedSchedules { matrices: read, evaluations, complete })
+    Ok(TunedSchedules { matrices: read, evaluations, complete, foreign })
 }
 
 /// What a row says where the kernels choose.
 const USUAL: &str = "usual";
 
-fn matrix(text: MatrixText) -> Result<Tuned, Error> {
+/// Whether a name says what our kernels are called.
+fn is_own(name: &str) -> bool {
+    name == USUAL || name.parse::<MatKernel>().is_ok()
+}
+
+fn matrix(text: MatrixText, foreign: &[&'static Foreign]) -> Result<Tuned, Error> {
     let MatrixText { name, rows, measured } = text;
     let bad = |fault: &dyn std::fmt::Display| Error::BadProfile(fault.to_string());
     let shape: graph::MatrixShape = name.parse().map_err(|fault| bad(&fault))?;
@@ -76,7 +98,10 @@ fn matrix(text: MatrixText) -> Result<Tuned, Error> {
             (Some(kernel), slice, Some([parts, splits]), Some(ahead)) => {
                 let kernel = match kernel.as_str() {
                     USUAL => None,
-                    name => Some(name.parse::<MicroKernel>().map_err(|fault| bad(&fault))?),
+                    name => match foreign.iter().find(|kernel| kernel.name() == name) {
+                        Some(kernel) => Some(MatKernel::Foreign(kernel)),
+                        None => Some(name.parse::<MatKernel>().map_err(|fault| bad(&fault))?),
+                    },
                 };
                 let slice = slice.map(|[tiles, tokens]| Slice { tiles, tokens });
                 let grid = Grid { tokens: parts, splits };
@@ -98,13 +123,23 @@ fn matrix(text: MatrixText) -> Result<Tuned, Error> {
 
 /// Writes them; nothing where there are none.
 pub(super) fn write(out: &mut String, schedules: &TunedSchedules) -> std::fmt::Result {
-    let TunedSchedules { matrices, evaluations, complete } = schedules;
+    let TunedSchedules { matrices, evaluations, complete, foreign } = schedules;
     if *schedules == TunedSchedules::default() {
         return Ok(());
     }
     let stopped = if *complete { "" } else { STOPPED };
     writeln!(out, "\n# How matrices are multiplied, and how that was found{stopped}.")?;
     writeln!(out, "[schedules]\ncomplete = {complete}\nevaluations = {evaluations}")?;
+    if !foreign.is_empty() {
+        out.push_str(
+            "# Kernels that were written elsewhere, and digests of their files.\nkernels = [\n",
+        );
+        for kernel in foreign {
+            let (name, digest) = (quoted(kernel.name()), quoted(kernel.digest()));
+            writeln!(out, "  {{ name = {name}, digest = {digest} }},")?;
+        }
+        out.push_str("]\n");
+    }
     out.push_str(
         "\n# For steps of up to so many tokens: the micro-kernel; tiles of 16 rows and tokens\n\
          # that a thread takes at a time; parts of tokens and columns; bytes of prefetch.\n\

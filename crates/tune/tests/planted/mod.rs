@@ -6,7 +6,7 @@ mod random;
 
 use arclight_tune as tune;
 use graph::{Grid, MatrixShape, Product, Schedule, Slice};
-use kernels::{How, MicroKernel};
+use kernels::{How, MatKernel};
 use random::normal;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use tune::schedule::{Bench, Kernel, Problem, ScheduleProgress};
@@ -18,7 +18,7 @@ const ACT_BYTES: usize = 2304;
 pub(crate) type Cost<'a> = dyn Fn(&Problem, usize, &Schedule) -> f64 + 'a;
 
 /// A micro-kernel of a name.
-pub(crate) fn named(name: &str) -> Option<MicroKernel> {
+pub(crate) fn named(name: &str) -> Option<MatKernel> {
     Some(name.parse().unwrap())
 }
 
