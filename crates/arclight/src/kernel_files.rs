@@ -11,9 +11,9 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Machine")]
 pub(crate) struct KernelArgs {
-    /// Shared object with micro-kernels (docs/extending.md): they are compared with the program's own, and multiply
-    /// matrices of their types, where no profile that knows them says otherwise; can be given several times. Its
-    /// code is run: name only files that you trust
+    /// Shared object with micro-kernels, which are checked against the program's own: tune times them, and other
+    /// commands use them, or what a profile says that was tuned with them. It is code that is run: trust it. Can be
+    /// given several times
     #[arg(long = "kernel", value_name = "FILE", value_delimiter = ',', value_hint = ValueHint::FilePath)]
     kernel: Vec<PathBuf>,
 }

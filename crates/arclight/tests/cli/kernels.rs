@@ -105,19 +105,19 @@ fn the_example_multiplies_and_the_text_is_the_same() {
 fn a_server_has_it_from_its_file_or_a_variable() {
     let Some(kernel) = build("served", &example()) else { return };
     let model = synth("tiny:q8_0");
-    let (plain, _) = serve_plainly(&[&model, "--port", "0"], &[]);
+    let (plain, _) = serve_plainly(&[&model], &[]);
     let expected = complete(&plain, "a b c").0;
     drop(plain);
-    let config = format!("model = {model:?}\nport = 0\nkernel = [{kernel:?}]\n");
+    let config = format!("model = {model:?}\nkernel = [{kernel:?}]\n");
     let config = file("kernels.toml", config.as_bytes());
     let (served, _) = serve_plainly(&["--config", &config], &[]);
     assert_eq!(complete(&served, "a b c").0, expected);
     drop(served);
-    let (served, _) = serve_plainly(&[&model, "--port", "0"], &[("ARCLIGHT_KERNEL", &kernel)]);
+    let (served, _) = serve_plainly(&[&model], &[("ARCLIGHT_KERNEL", &kernel)]);
     assert_eq!(complete(&served, "a b c").0, expected);
     drop(served);
     // That they are read is seen where they are wrong.
-    let missing = format!("model = {model:?}\nport = 0\nkernel = [\"/no/such.so\"]\n");
+    let missing = format!("model = {model:?}\nkernel = [\"/no/such.so\"]\n");
     let missing = file("missing-kernel.toml", missing.as_bytes());
     let line = fails(1, &["serve", "--config", &missing]);
     assert!(line.contains("/no/such.so: No such file"), "{line}");
@@ -125,11 +125,9 @@ fn a_server_has_it_from_its_file_or_a_variable() {
 
 #[test]
 fn what_cannot_be_used_is_told_in_a_line() {
-    let args = |kernel: &str| ["run", "-p", "a", "-n", "1", "--kernel", kernel].map(str::to_owned);
-    let refused = |kernel: &str| {
-        let args = args(kernel);
-        fails(1, &args.each_ref().map(String::as_str))
-    };
+    let model = synth("tiny:q8_0");
+    let refused =
+        |kernel: &str| fails(1, &["run", &model, "-p", "a", "-n", "1", "--kernel", kernel]);
     assert!(refused("/no/such.so").contains("/no/such.so: No such file"));
     let text = file("text.so", b"no kernel");
     assert!(refused(&text).contains("not a shared object that can be loaded"));
