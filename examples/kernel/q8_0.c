@@ -2,11 +2,13 @@
  *
  * With AVX2, one tile of 16 rows by up to 4 tokens:
  *
- *   cc -O3 -shared -fPIC -mavx2 -mfma -mf16c -I crates/foreign/include examples/kernel/q8_0.c -o q8_0-avx2.so
+ *   cc -O3 -shared -fPIC -nostdlib -mavx2 -mfma -mf16c -I crates/foreign/include examples/kernel/q8_0.c -o q8_0-avx2.so
  *
  * With AVX-512 and VNNI, two tiles by up to 6 tokens:
  *
- *   cc -O3 -shared -fPIC -march=cascadelake -I crates/foreign/include examples/kernel/q8_0.c -o q8_0-vnni.so
+ *   cc -O3 -shared -fPIC -nostdlib -march=cascadelake -I crates/foreign/include examples/kernel/q8_0.c -o q8_0-vnni.so
+ *
+ * It calls no library, so that it can be loaded by a program that has its own within.
  */
 #include "arclight_kernel.h"
 
