@@ -59,7 +59,8 @@ class Server:
         raise AssertionError(f"it is not ready: {self.text()[-500:]}")
 
     def kill(self):
-        with contextlib.suppress(ProcessLookupError):
+        # It may have ended, and be gone from /proc.
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
             os.kill(self.pid, signal.SIGKILL)
         self.process.kill()
         self.process.wait()
