@@ -96,7 +96,7 @@ pub(crate) struct BenchArgs {
 }
 
 /// What needs a model.
-const NOT_WITH_LIMITS: [&str; 23] = [
+const NOT_WITH_LIMITS: [&str; 24] = [
     "model",
     "synth",
     "prompt",
