@@ -9,12 +9,12 @@ use std::path::PathBuf;
 
 /// Which files.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Machine")]
 pub(crate) struct KernelArgs {
     /// Shared object with micro-kernels, which are checked against the program's own: tune times them, and other
     /// commands use them, or what a profile says that was tuned with them. It is code that is run: trust it. Can be
     /// given several times
-    #[arg(long = "kernel", value_name = "FILE", value_delimiter = ',', value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_delimiter = ',', value_hint = ValueHint::FilePath,
+          help_heading = "Machine")]
     kernel: Vec<PathBuf>,
 }
 

@@ -349,6 +349,19 @@ fn with_schedules() -> Profile {
     let matrix = Tuned::new(shape(9, 64, 8), rows, compared).unwrap();
     let mut profile = sample();
     profile.outcome.schedules = schedules(vec![matrix], true);
+    profile.outcome.schedules.foreign.clear();
+    profile
+}
+
+/// The same with a kernel that was written elsewhere in the place of ours.
+fn with_foreign() -> Profile {
+    let mut profile = with_schedules();
+    let matrix = &profile.outcome.schedules.matrices[0];
+    let mut rows = matrix.rows().to_vec();
+    let own = rows[1].schedule.as_mut().unwrap();
+    own.how.kernel = Some(MatKernel::Foreign(foreign()));
+    let matrix = Tuned::new(matrix.shape().clone(), rows, matrix.compared().to_vec()).unwrap();
+    profile.outcome.schedules = schedules(vec![matrix], true);
     profile
 }
 
@@ -460,6 +473,29 @@ fn schedules_are_checked() {
     let matrix = &text[text.find("[[matrix]]").unwrap()..];
     let error = Profile::parse(&format!("{text}{matrix}")).unwrap_err().to_string();
     assert!(error.contains("summed, 8 threads is there twice"), "{error}");
+}
+
+#[test]
+fn kernels_from_elsewhere_are_known_by_name_and_digest() {
+    let text = with_foreign().text();
+    assert_eq!(Profile::parse(&text), Ok(with_foreign()));
+    // Of another file it is another one.
+    let other = Profile::parse(&text.replace("0123456789abcdef", "00")).unwrap();
+    assert_ne!(other, with_foreign());
+    let how = other.outcome.schedules.matrices[0].schedule(4).unwrap().how;
+    assert_eq!(how.kernel, Some(MatKernel::Foreign(Foreign::named("fast-1.2", "00"))));
+    let list = "  { name = \"fast-1.2\", digest = \"0123456789abcdef\" },\n";
+    for (from, to, words) in [
+        (list, "", "\"fast-1.2\" is not a micro-kernel"),
+        ("name = \"fast-1.2\"", "name = \"2x4\"", "kernel \"2x4\" is the name of another"),
+        ("name = \"fast-1.2\"", "name = \"usual\"", "kernel \"usual\" is the name of another"),
+        (list, &list.repeat(2), "kernel \"fast-1.2\" is the name of another"),
+        (", digest = \"0123456789abcdef\"", "", "missing field `digest`"),
+    ] {
+        assert!(text.contains(from), "{from} in {text}");
+        let error = Profile::parse(&text.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(error.starts_with("profile: ") && error.contains(words), "{to}: {error}");
+    }
 }
 
 #[test]
