@@ -259,8 +259,11 @@ fn layouts_are_those_of_the_header() {
     let scalar = Kernels::for_isa(Isa::Scalar).unwrap();
     let mut x = [0.0f32; 64];
     (x[0], x[31], x[32], x[40]) = (127.0, -3.0, 1.0, -0.5);
-    let mut row = vec![[0u8; 64]; 2];
-    scalar.quantize_q8(&x, row.as_flattened_mut());
+    #[repr(align(64))]
+    struct Row([[u8; 64]; 2]);
+    let mut row = Row([[0; 64]; 2]);
+    scalar.quantize_q8(&x, row.0.as_flattened_mut());
+    let row = row.0;
     let word = |b: usize, at: usize| i32::from_le_bytes(row[b][at..at + 4].try_into().unwrap());
     let scale = |b: usize| f32::from_bits(word(b, 32) as u32);
     assert_eq!((row[0][0] as i8, row[0][31] as i8, scale(0)), (127, -3, 1.0));

@@ -58,7 +58,6 @@ fn a_kernel_that_a_type_does_not_have_is_refused() {
 }
 
 /// The scalar kernel for Q4_0 as somebody else's, which counts its calls and the tokens in them.
-#[derive(Default)]
 struct Counted {
     size: (usize, usize),
 }
@@ -93,7 +92,8 @@ impl ForeignProduct for Counted {
 #[test]
 fn a_kernel_from_elsewhere_multiplies_what_it_is_for() {
     let kernel = Foreign::named("counted", "0011");
-    let preferred = Schedules { preferred: vec![kernel], ..Schedules::default() };
+    let mut preferred = Schedules::default();
+    preferred.preferred.push(kernel);
     // Not before it is loaded.
     let mut engine = load(&qwen3(), MODES[0]);
     engine.executor().set_schedules(preferred.clone()).unwrap();
@@ -137,7 +137,7 @@ fn a_kernel_from_elsewhere_multiplies_what_it_is_for() {
     let mut other = load(&TinyModel::qwen3(TensorType::Q8_0), MODES[0]);
     let shape = other.executor().matrix_shapes().swap_remove(0).swap_remove(0).shape;
     let mut wrong = Schedules::default();
-    wrong.add(shape, named.of(&named.iter().next().unwrap().0.clone()).to_vec());
+    wrong.add(shape, named.iter().next().unwrap().1.to_vec());
     let refused = other.executor().set_schedules(wrong).unwrap_err().to_string();
     assert!(
         refused.contains("names the kernel counted, which does not multiply Q8_0"),
