@@ -140,8 +140,11 @@ struct Seat {
 impl Work {
     /// All that costs speed, in the order in which it counts.
     pub fn causes(&self) -> Vec<Cause> {
-        let mut all: Vec<Cause> = self.memory().into_iter().collect();
-        all.extend(self.waiting());
+        let mut all: Vec<Cause> = self.memory().into_iter().chain(self.waiting()).collect();
+        // A memory that is read at its limit for a short part of the time bounds that part only.
+        if self.waiting_share() > self.working() {
+            all.reverse();
+        }
         all.extend(self.misplaced());
         all.extend(self.remote());
         if all.is_empty() {
@@ -204,7 +207,8 @@ impl Work {
         let group = &self.groups[self.slowest()?.group];
         let (near, limit) = (self.near_limit(group)?, group.limit?);
         // The limit is that of a node's own memory: it says nothing about what comes from others.
-        if self.is_cached() || self.far_share().is_some() || near < NEAR_LIMIT {
+        let far = self.apart && group.remote.is_some_and(|share| share >= MUCH_REMOTE);
+        if self.is_cached() || far || near < NEAR_LIMIT {
             return None;
         }
         let text = format!(

@@ -132,8 +132,7 @@ impl Engine {
             }
         };
         let (disk, strayed) = (None, false);
-        let watchman =
-            if options.fixed_cores { None } else { Watchman::new(&mut executor, machine) };
+        let watchman = Watchman::new(&mut executor, machine, options.fixed_cores);
         let adapters = options.adapters.clone();
         let usual = usual_set(&adapters);
         Ok(Engine {

@@ -273,7 +273,11 @@ fn waits_are_held_against_the_compiled_ones() {
 fn the_verdict_names_what_the_figures_show() {
     // Node 5 at its limit all the time: 100 % of it, 125 % while its thread works.
     let case = Case::tensor_parallel();
-    assert!(case.verdict().starts_with("Memory bounds the work: node 5 "), "{}", case.verdict());
+    let verdict = case.verdict();
+    assert!(verdict.starts_with("Memory bounds the work: node 5 "), "{verdict}");
+    let elsewhere =
+        "12 % of the pages meant for node 3 lie on others (2 of 16), and are read from there.";
+    assert!(verdict.contains(elsewhere), "{verdict}");
     // Node 3 hurries to its limit only to wait for node 5, which is far from its own.
     let mut case = Case::tensor_parallel();
     case.reads.groups = vec![1.2e9, 3e9];
@@ -289,6 +293,7 @@ fn the_verdict_names_what_the_figures_show() {
     assert!(!cached.verdict().contains("Memory bounds"), "{}", cached.verdict());
     // Thread 1 works 8 ms of 10, thread 0 only 1.
     let mut slow = Case::tensor_parallel();
+    slow.placement = Err(String::new());
     slow.caches = 1 << 30;
     slow.phase.activity.threads[0] = thread(1000, 1000, 7000);
     let verdict = slow.verdict();
@@ -296,6 +301,10 @@ fn the_verdict_names_what_the_figures_show() {
         verdict.contains("most of it for node 5: its threads work 80 % of the time"),
         "{verdict}"
     );
+    // A thread that was left out of a step has not worked less for being faster.
+    slow.phase.activity.threads[0].jobs.count = 9;
+    let verdict = slow.verdict();
+    assert!(!verdict.contains("its threads work 80 %"), "{verdict}");
     // Both wait equally: the waits are at fault, 5 of them a step, 80 µs each.
     slow.phase.activity.threads = vec![thread(5000, 2000, 2000); 2];
     let verdict = slow.verdict();

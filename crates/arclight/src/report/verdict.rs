@@ -28,11 +28,13 @@ fn work(report: &NodesReport, mode: Mode) -> Work {
     let Figures { time, traffic, .. } = &report.all;
     let streamed = traffic.weights_bytes_per_token + traffic.kv_bytes_per_token;
     let us = report.seconds * 1e6;
+    // Threads that had no part in some of the steps cannot be held against the others.
+    let alike = report.threads.iter().all(|thread| thread.jobs == report.threads[0].jobs);
     let group = |(at, figures): (usize, &Figures)| {
         let threads = report.threads.iter().filter(|thread| thread.node == at);
         let thread = |thread: &super::figures::Thread| ThreadWork {
             cpu: CpuId(thread.cpu),
-            working: thread.busy_us / us,
+            working: if alike { thread.busy_us / us } else { time.working },
             weights: thread.weights_bytes,
         };
         let pages = figures.memory.pages;

@@ -51,8 +51,10 @@ fn a_run_ends_with_a_column_for_each_node() {
         assert!(row(report, "pages in place").iter().all(|n| n.parse::<usize>().unwrap() > 0));
     }
     assert!(report.contains("every thread has waited as often as compiled"), "{report}");
-    assert!(report.contains("machine counters") || report.contains("counted"), "{report}");
-    assert!(report.trim_end().ends_with('.'), "a sentence at the end: {report}");
+    assert!(report.contains("counted"), "{report}");
+    // Two sentences at the end: what costs most, and what helps, or that nothing stands out.
+    let end = report.split("every thread has").last().unwrap().replace('\n', " ");
+    assert!(end.contains(" What helps: ") || end.contains("Nothing stands out"), "{report}");
 }
 
 #[test]
@@ -118,13 +120,77 @@ fn bench_has_every_figure_of_every_node_and_test() {
             let parts = ["working", "waiting", "between_steps"].map(|key| number("time", key));
             assert!((parts.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{parts:?}");
         }
-        assert!(!report["verdict"].as_array().unwrap().is_empty());
+        let verdict = report["verdict"].as_array().unwrap();
+        assert!(!verdict.is_empty());
+        for cause in verdict {
+            let text = cause["text"].as_str().unwrap();
+            let helps = !cause["mend"].as_array().unwrap().is_empty();
+            assert!(helps || text.starts_with("Nothing stands out"), "{cause}");
+        }
+        for thread in report["threads"].as_array().unwrap() {
+            assert!(thread["weights_bytes"].as_u64().unwrap() > 0, "{thread}");
+        }
     }
     // Two sequences share the weights of a step.
     let weights = |at: usize| {
         results[at]["report"]["all"]["traffic"]["weights_bytes_per_token"].as_f64().unwrap()
     };
     assert!((weights(1) / weights(2) - 2.0).abs() < 1e-9);
+}
+
+/// The figures of `--counters` for a phase: their values, or why there are none.
+fn counters<'r>(seen: &'r Value, phase: &str) -> Vec<(&'r str, Option<f64>, Option<&'r str>)> {
+    let all = seen["counters"].as_array().expect("counters").iter();
+    let own = all.filter(|row| row["phase"] == phase);
+    let row = |row: &'r Value| {
+        (row["figure"].as_str().unwrap(), row["value"].as_f64(), row["missing"].as_str())
+    };
+    own.map(row).collect()
+}
+
+#[test]
+fn counters_tell_phases_apart_or_say_why_not() {
+    assert!(bench(&["-p", "0"]).get("counters").is_none());
+    let seen = bench(&["-p", "64", "-t", "1", "--counters"]);
+    for phase in ["pp64", "tg4"] {
+        let rows = counters(&seen, phase);
+        assert_eq!(rows.len(), 12, "{rows:?}");
+        for (figure, value, missing) in &rows {
+            assert!(value.is_some() != missing.is_some(), "{figure}: {value:?} {missing:?}");
+            assert!(value.is_none_or(|value| value >= 0.0), "{figure}: {value:?}");
+        }
+        let of = |name: &str| rows.iter().find(|row| row.0 == name).unwrap();
+        // Of the kernel's software, which every machine has unless the call is forbidden.
+        match of("cores at work") {
+            (_, Some(cores), _) => {
+                assert!(*cores > 0.0 && *cores < 2.0, "one thread: {cores}");
+                assert!(of("page faults per token").1.is_some());
+            }
+            (_, _, why) => assert!(why.unwrap().starts_with("task-clock: "), "{why:?}"),
+        }
+        if let (_, Some(ipc), _) = of("instructions per cycle") {
+            assert!((0.01..16.0).contains(ipc), "{ipc}");
+        }
+    }
+    // CSV has them in a table of their own.
+    let args = ["bench", "-r", "1", "-p", "0", "-n", "4", "-o", "csv", "--counters"];
+    let csv = succeeds(&args);
+    let (_, table) = csv.split_once("\n\n").expect("two tables");
+    assert!(table.lines().next().unwrap().ends_with("phase,threads,figure,value,missing"), "{csv}");
+    assert_eq!(table.lines().count(), 13, "{csv}");
+}
+
+#[test]
+fn a_run_has_counters_of_its_prompt_and_of_decoding() {
+    let ran = run(&["run", "-n", "8", "--greedy", "-p", "Once upon a time", "--counters"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let (_, table) = ran.err.split_once("\ncounted on the engine's threads").expect("a table");
+    let heads: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(heads[..2], ["prompt", "decode"], "{table}");
+    assert!(!ran.err.contains("pages in place"), "no report was asked for: {}", ran.err);
+    assert!(fails(2, &["run", "-q", "--counters"]).contains("cannot be used with"));
+    let replicas = ["bench", "--replicas", "1", "--counters", "-n", "4"];
+    assert!(fails(2, &replicas).contains("cannot be used with"));
 }
 
 #[test]

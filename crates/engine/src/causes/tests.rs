@@ -90,7 +90,7 @@ fn work_that_is_dealt_unevenly_is_told_apart_from_a_slow_core() {
     uneven.groups[0].threads[3].weights = 1100;
     assert!(only(&uneven).ends_with("the others 40 % on average."));
     // Of a node as well.
-    let mut node = work(vec![group(0, &[0.4, 0.4]), group(1, &[0.8, 0.8])]);
+    let mut node = work(vec![group(0, &[0.4, 0.4]), group(1, &[0.85, 0.85])]);
     node.groups[1].threads.iter_mut().for_each(|thread| thread.weights = 2000);
     assert!(
         only(&node).ends_with("because each has 2.0 times as much of the weights."),
@@ -125,6 +125,19 @@ fn memory_near_its_limit_bounds_the_work_unless_caches_serve_it() {
     assert!(only(&cached).starts_with("Computing bounds it: "));
     near.groups[0].limit = None;
     assert_eq!(near.causes(), []);
+}
+
+#[test]
+fn who_mostly_waits_is_not_bound_by_memory_first() {
+    let mut both = work(vec![group(0, &[0.3])]);
+    both.groups[0].read = 2.9e9;
+    let texts: Vec<String> = both.causes().into_iter().map(|cause| cause.text).collect();
+    assert!(
+        texts[0].starts_with("Waiting takes 70 %") && texts[1].starts_with("Memory bounds"),
+        "{texts:#?}"
+    );
+    both.groups[0] = GroupWork { read: 7e9, ..group(0, &[0.75]) };
+    assert!(both.causes()[0].text.starts_with("Memory bounds"));
 }
 
 #[test]

@@ -67,6 +67,8 @@ pub(crate) struct Watchman {
     changed: bool,
     /// Cores could not be left out, or taken back: it stays as it is.
     failed: bool,
+    /// No core is to be left out.
+    fixed: bool,
     seen: Company,
 }
 
@@ -79,8 +81,8 @@ struct Open {
 }
 
 impl Watchman {
-    /// `None` where nothing can be seen or left out.
-    pub(crate) fn new(executor: &mut Executor, machine: &Machine) -> Option<Watchman> {
+    /// `None` where nothing can be seen or left out. With `fixed` cores it looks and leaves out none.
+    pub(crate) fn new(executor: &mut Executor, machine: &Machine, fixed: bool) -> Option<Watchman> {
         if !executor.can_leave_out() {
             return None;
         }
@@ -96,6 +98,7 @@ impl Watchman {
             ticks: (Instant::now(), BTreeMap::new()),
             changed: false,
             failed: false,
+            fixed,
             seen: Company::default(),
         })
     }
@@ -168,7 +171,7 @@ impl Watchman {
             *self.seen.delayed.entry(*cpu).or_default() += time;
             delayed.push((*cpu, time.as_secs_f64()));
         }
-        if !executor.can_leave_out() {
+        if self.fixed || !executor.can_leave_out() {
             return;
         }
         let idle = (!self.policy.left().is_empty()).then(|| self.look(now)).flatten();

@@ -52,6 +52,8 @@ pub struct GroupStatus {
 pub struct ThreadStatus {
     /// Where it runs.
     pub cpu: CpuId,
+    /// Steps that it had a part in.
+    pub steps: u64,
     /// Time that it worked.
     pub busy: Duration,
     /// Bytes of the weights that it multiplies in a step of all threads.
@@ -79,7 +81,12 @@ impl ThreadStatus {
     /// With what was done on its CPU before.
     fn after(self, before: &[ThreadStatus]) -> ThreadStatus {
         let before = before.iter().find(|before| before.cpu == self.cpu);
-        ThreadStatus { busy: self.busy + before.map_or(Duration::ZERO, |b| b.busy), ..self }
+        match before {
+            Some(b) => {
+                ThreadStatus { steps: self.steps + b.steps, busy: self.busy + b.busy, ..self }
+            }
+            None => self,
+        }
     }
 }
 
@@ -182,6 +189,7 @@ impl Watch {
                 each: std::iter::zip(&plan.groups[at].cpus, team)
                     .map(|(cpu, stats)| ThreadStatus {
                         cpu: *cpu,
+                        steps: stats.jobs.count,
                         busy: Duration::from_nanos(stats.busy_nanos()),
                         weights: self.weights.get(cpu).copied().unwrap_or(0),
                     })

@@ -316,10 +316,7 @@ impl StageServer {
             weights >> 20,
             begin.elapsed()
         );
-        let watchman = match options.fixed_cores {
-            true => None,
-            false => Watchman::new(&mut executor, &self.machine),
-        };
+        let watchman = Watchman::new(&mut executor, &self.machine, options.fixed_cores);
         Ok(Part { executor, sizes, cache, watchman })
     }
 

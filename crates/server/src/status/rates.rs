@@ -133,26 +133,32 @@ impl Group {
             stolen: (tasks > 0).then(|| stolen as f64 / tasks as f64),
             read_bytes: read,
             misplaced: now.misplaced,
-            threads: now
-                .each
-                .iter()
-                .map(|thread| worked(thread, before, all / now.threads as f64))
-                .collect(),
+            threads: threads(before, now, all, busy / all),
         })
     }
 }
 
-/// What a thread did in so many seconds.
-fn worked(now: &ThreadStatus, before: &GroupStatus, seconds: f64) -> ThreadWork {
-    let before = before.each.iter().find(|thread| thread.cpu == now.cpu);
-    let busy = now.busy.saturating_sub(before.map_or(Duration::ZERO, |thread| thread.busy));
-    ThreadWork { cpu: now.cpu, working: busy.as_secs_f64() / seconds, weights: now.weights }
+/// What each thread did of the time that all spent in steps, which is `working` on average. Threads that had no part in
+/// some of the steps, because cores were left out or a step had too few tokens, cannot be held against each other: then
+/// it is the mean of each.
+fn threads(before: &GroupStatus, now: &GroupStatus, all: f64, working: f64) -> Vec<ThreadWork> {
+    let did = |now: &ThreadStatus| {
+        let before = before.each.iter().find(|thread| thread.cpu == now.cpu);
+        let (steps, busy) = before.map_or((0, Duration::ZERO), |b| (b.steps, b.busy));
+        (now.cpu, now.steps.saturating_sub(steps), now.busy.saturating_sub(busy), now.weights)
+    };
+    let did: Vec<_> = now.each.iter().map(did).collect();
+    let alike = before.each.len() == now.each.len() && did.iter().all(|one| one.1 == did[0].1);
+    let work = |&(cpu, _, busy, weights): &(CpuId, u64, Duration, u64)| {
+        let own = busy.as_secs_f64() * now.threads as f64 / all;
+        ThreadWork { cpu, working: if alike { own } else { working }, weights }
+    };
+    did.iter().map(work).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arclight_engine::CpuId;
 
     #[test]
     fn rates_are_of_the_last_seconds() {
@@ -177,8 +183,9 @@ mod tests {
         let ms = Duration::from_millis;
         let before =
             GroupStatus { threads: 4, read: 1000, remote: Some(10), ..GroupStatus::default() };
-        let thread = |cpu, busy| ThreadStatus { cpu: CpuId(cpu), busy: ms(busy), weights: 7 };
-        let before = GroupStatus { each: vec![thread(4, 30), thread(9, 500)], ..before };
+        let thread =
+            |cpu, steps, busy| ThreadStatus { cpu: CpuId(cpu), steps, busy: ms(busy), weights: 7 };
+        let before = GroupStatus { each: vec![thread(4, 2, 30), thread(9, 1, 500)], ..before };
         assert_eq!(Group::between(&before, &before), None);
         let now = GroupStatus {
             read: 5000,
@@ -189,7 +196,7 @@ mod tests {
             tasks: 10,
             stolen_tasks: 2,
             misplaced: Some((3, 9)),
-            each: vec![thread(9, 600), thread(4, 50)],
+            each: vec![thread(9, 4, 600), thread(4, 5, 50)],
             ..before.clone()
         };
         let expected = Group {
@@ -209,6 +216,14 @@ mod tests {
         // Of 0.2 seconds each.
         let working = got.threads.iter().map(|t| (t.cpu.0, (t.working * 1e3).round()));
         assert_eq!(working.collect::<Vec<_>>(), [(9, 500.0), (4, 100.0)]);
+        // One had no part in one of the steps, or is new: no thread is told apart.
+        let mean = |each| {
+            let now = GroupStatus { each, ..now.clone() };
+            let threads = Group::between(&before, &now).unwrap().threads;
+            threads.iter().all(|thread| (thread.working - 0.75).abs() < 1e-9)
+        };
+        assert!(mean(vec![thread(9, 4, 600), thread(4, 4, 50)]));
+        assert!(mean(vec![thread(9, 4, 600)]));
         let got = Group { read_bytes_per_second: 20_000.0, threads: Vec::new(), ..got };
         assert!((got.working - 0.75).abs() < 1e-9 && (got.waiting_machine - 0.0625).abs() < 1e-9);
         let got = Group { working: 0.75, waiting_node: 0.1875, waiting_machine: 0.0625, ..got };
