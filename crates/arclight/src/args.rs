@@ -6,7 +6,7 @@ use crate::tune::first::Untuned;
 use crate::tune::stored::{self, Found, ProfileArgs};
 use arclight_engine::{
     CpuList, HugePages, KvType, KvTypes, LoadOptions, ModelFile, NodeList, Numa, Reading,
-    SamplerParams, Sync,
+    SamplerParams, Sync, TaskPolicy,
 };
 use clap::{Args, ValueEnum, ValueHint};
 use std::hash::{BuildHasher, Hasher};
@@ -84,12 +84,39 @@ pub(crate) struct PlaceArgs {
     /// At every wait let all nodes wait for each other, to see what waiting apart gains
     #[arg(long)]
     pub(crate) sync_a: bool,
+    /// How threads share the tiles of attention: the same answers
+    #[arg(long, value_name = "POLICY", value_enum, default_value_t = TasksArg::Interleave)]
+    pub(crate) tasks: TasksArg,
     /// Page size of weights and KV cache [default: for big models what is measured to be faster]
     #[arg(long, value_name = "SIZE", value_enum)]
     pub(crate) huge_pages: Option<HugeArg>,
     /// How the model file is read
     #[arg(long, value_name = "WAY", value_enum, default_value_t = LoadArg::Mapped)]
     pub(crate) load: LoadArg,
+}
+
+/// Policies of tasks by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TasksArg {
+    /// Dealt to all threads in turn; who is through takes over what others have not begun, of its own node first
+    Interleave,
+    /// Dealt in equal runs; who is through takes over from all nodes
+    Balanced,
+    /// Dealt in equal runs; who is through takes over from its own node
+    Local,
+    /// Dealt in equal runs, and each thread does its own
+    Disabled,
+}
+
+impl From<TasksArg> for TaskPolicy {
+    fn from(arg: TasksArg) -> TaskPolicy {
+        match arg {
+            TasksArg::Interleave => TaskPolicy::Interleave,
+            TasksArg::Balanced => TaskPolicy::Balanced,
+            TasksArg::Local => TaskPolicy::Local,
+            TasksArg::Disabled => TaskPolicy::Disabled,
+        }
+    }
 }
 
 /// Ways to read a file by their names.
@@ -177,6 +204,7 @@ impl PlaceArgs {
         options.on_cpus.clone_from(&self.cpus);
         options.fixed_cores = self.fixed_cores;
         options.sync = if self.sync_a { Sync::Global } else { Sync::Derived };
+        options.tasks = Some(self.tasks.into());
         options.reading = self.load.into();
         options.huge_pages = self.huge_pages.map(|size| match size {
             HugeArg::Off => HugePages::Off,
@@ -258,6 +286,10 @@ impl MachineArgs {
             Found::Nothing(untuned) => untuned.if_worth(file)?,
             Found::Used | Found::Unwanted => None,
         };
+        if let Some(untuned) = &untuned {
+            let finds = untuned.finds();
+            untuned.try_fewer(&mut options, move |line| finds.add(line));
+        }
         Ok((options, untuned))
     }
 

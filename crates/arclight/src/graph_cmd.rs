@@ -4,7 +4,7 @@ use crate::args::{ModelArg, count};
 use crate::error::Error;
 use crate::load;
 use clap::Args;
-use graph::{Gather, LayerListing, Plan, Variant};
+use graph::{Gather, Graph, LayerListing, Plan, Variant};
 use std::io::Write;
 use topology::{CpuId, Group};
 
@@ -23,12 +23,17 @@ pub(crate) struct GraphArgs {
     /// The form for many tokens at once, instead of the form for one
     #[arg(long)]
     prefill: bool,
+    /// List the headers of all tensors instead: type, shape, operation, placement over the nodes, and what each is
+    /// made of
+    #[arg(long, conflicts_with = "prefill")]
+    tensors: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   arclight graph --nodes 2
-  arclight graph model.gguf --nodes 4 --prefill";
+  arclight graph model.gguf --nodes 4 --prefill
+  arclight graph model.gguf --nodes 2 --tensors --layer 0";
 
 /// Runs the command.
 pub(crate) fn run(args: &GraphArgs) -> Result<(), Error> {
@@ -41,6 +46,9 @@ pub(crate) fn run(args: &GraphArgs) -> Result<(), Error> {
     if layer > last {
         return Err(Error::Usage(format!("there is no layer {layer}: use --layer {last} or less")));
     }
+    if args.tensors {
+        return list(&model.graph, args.layer);
+    }
     // Stages depend on the number of groups, not on who is in them.
     let group = Group::unbound(vec![CpuId(0)]);
     let plan = Plan::new(vec![group; args.nodes]);
@@ -52,4 +60,17 @@ pub(crate) fn run(args: &GraphArgs) -> Result<(), Error> {
     };
     let listing = LayerListing::new(&model.graph, &plan, variant, layer);
     Ok(write!(std::io::stdout().lock(), "{listing}")?)
+}
+
+/// Lists headers: all, or those of a layer.
+fn list(graph: &Graph, layer: Option<usize>) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "{:<32} {:<7} {:<16} {:<12} {:<10} made of",
+        "tensor", "type", "shape", "operation", "placement"
+    )?;
+    let headers = graph.headers();
+    let wanted = headers.iter().filter(|header| layer.is_none_or(|_| header.layer == layer));
+    Ok(wanted.map(|header| writeln!(out, "{header}")).collect::<Result<_, _>>()?)
 }

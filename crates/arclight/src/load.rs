@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::hub::{self, Missing};
 use crate::model_file;
 use crate::term::{self, note};
+use crate::tune::few;
 use arclight_engine::{
     Adapter, Encoder, Engine, FileRead, LoadOptions, ModelFile, PageCache, Reading, Speculation,
     Speculator,
@@ -158,6 +159,7 @@ impl Loaded {
         let executor = self.engine.executor();
         let (threads, isa) = (executor.plan().threads(), executor.kernels().isa());
         let groups = executor.plan().groups.len();
+        let few = few::words(&executor.plan().phases, threads);
         let graph = executor.graph();
         let classes = graph.classes().iter().enumerate();
         let windows: Vec<(usize, usize)> = classes
@@ -199,8 +201,9 @@ impl Loaded {
                 term::size(of.file),
             );
         }
+        let few = few.map_or_else(String::new, |words| format!("; {words}"));
         note!(
-            "{} on {}{how}, {isa} kernels",
+            "{} on {}{how}, {isa} kernels{few}",
             term::plural(threads, "thread"),
             term::plural(groups, "node"),
         );

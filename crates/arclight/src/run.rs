@@ -181,6 +181,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     if !term::is_quiet() {
         report_end(&answer, &options.params, session.context());
     }
+    if let Some(untuned) = &untuned {
+        untuned.finds().take().iter().for_each(|line| note!("{line}"));
+    }
     if args.report {
         report_nodes(&mut session, &answer, &causes)?;
     }

@@ -7,6 +7,7 @@ use crate::company::{Company, Watchman};
 use crate::decode::{Bounds, Ids};
 use crate::disk::Disk;
 use crate::error::Error;
+use crate::fewer::Trials;
 use crate::file::ModelFile;
 use crate::images::Images;
 use crate::kv::{CacheEvent, KvCache, PageCounts, SeqId};
@@ -63,6 +64,8 @@ pub struct Engine {
     strayed: bool,
     /// Who looks after its cores, unless they are fixed.
     watchman: Option<Watchman>,
+    /// Who tries fewer threads on its steps.
+    trials: Option<Trials>,
     /// What it was loaded on, and who has a say in loading: for what works beside it.
     machine: Machine,
     control: Control,
@@ -133,6 +136,9 @@ impl Engine {
         };
         let (disk, strayed) = (None, false);
         let watchman = Watchman::new(&mut executor, machine, options.fixed_cores);
+        let free = options.phases.is_empty() && staged.is_none();
+        let tell = options.try_fewer.clone().filter(|_| free);
+        let trials = tell.and_then(|tell| Trials::new(&executor, tell));
         let adapters = options.adapters.clone();
         let usual = usual_set(&adapters);
         Ok(Engine {
@@ -147,6 +153,7 @@ impl Engine {
             report,
             strayed,
             watchman,
+            trials,
             machine: machine.clone(),
             control: control.clone(),
             staged,
@@ -160,7 +167,9 @@ impl Engine {
         options: &LoadOptions,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, Error> {
-        Engine::load_part(file, &self.machine, options, &self.control, progress)
+        // What is known of threads is of the other model's steps.
+        let options = LoadOptions { few_threads: Vec::new(), try_fewer: None, ..options.clone() };
+        Engine::load_part(file, &self.machine, &options, &self.control, progress)
     }
 
     /// Begins an empty sequence, with the adapters that [`LoadOptions`] say.
@@ -323,6 +332,10 @@ impl Engine {
         }
         let got = self.reserve_all(batch)?;
         self.copy_pages()?;
+        if let Some(trials) = &mut self.trials {
+            let alone = self.watchman.as_ref().is_none_or(Watchman::sees_nobody);
+            trials.settle(&mut self.executor, got, alone);
+        }
         if let Some(watchman) = &mut self.watchman {
             watchman.settle(&mut self.executor);
         }
@@ -337,10 +350,14 @@ impl Engine {
             insets: insets.get(at).copied().unwrap_or_default(),
         });
         let sets = batch.iter().map(|e| kv.adapters(e.sequence).expect("reserved above"));
-        match self.executor.step_adapted(inputs, sets) {
-            Ok(_) => {
+        let taken = self.executor.step_adapted(inputs, sets).map(|_| begin.elapsed());
+        if let Some(trials) = &mut self.trials {
+            trials.observe(&mut self.executor, got, taken.as_ref().ok().copied());
+        }
+        match taken {
+            Ok(took) => {
                 if let Some(watchman) = &mut self.watchman {
-                    watchman.observe(&mut self.executor, begin.elapsed());
+                    watchman.observe(&mut self.executor, took);
                 }
                 if self.executor.strayed() && !self.strayed {
                     self.strayed = true;

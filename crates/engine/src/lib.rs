@@ -33,6 +33,7 @@ mod decode;
 mod disk;
 mod engine;
 mod error;
+mod fewer;
 mod file;
 mod images;
 mod kv;
@@ -62,6 +63,7 @@ pub use decode::{
 pub use disk::DiskCache;
 pub use engine::{BatchEntry, Engine};
 pub use error::Error;
+pub use fewer::{FewThreads, TellFew};
 pub use file::ModelFile;
 pub use graph::profile::Profile;
 pub use graph::{
@@ -93,5 +95,5 @@ pub use stages::{
     StageCounts, StageKey, StageOptions, StageServer, StageState, StageStatus, StageStop,
 };
 pub use stop::{StopStrings, Text};
-pub use threads::ThreadStats;
+pub use threads::{Policy as TaskPolicy, ThreadStats};
 pub use topology::{CpuId, CpuList, Group, Machine, NodeId, NodeList};

@@ -180,13 +180,20 @@ fn prepare(
 ) -> Result<Prepared, Error> {
     let layout = layout(machine, options)?;
     let usual = Plan::new(layout.groups.clone());
+    let threads: Vec<usize> = usual.groups.iter().map(|g| g.cpus.len()).collect();
+    let found = options.few_threads.iter().find(|found| found.of == threads);
+    let phases = match found {
+        Some(found) if options.phases.is_empty() => found.phases.clone(),
+        _ => options.phases.clone(),
+    };
     let plan = Plan {
         mode,
-        phases: options.phases.clone(),
+        phases,
         schedules: options.schedules.clone(),
         scatter_nodes: options.scatter_nodes.unwrap_or(usual.scatter_nodes),
         pin: !options.no_pin,
         sync: options.sync,
+        tasks: options.tasks.or(usual.tasks),
         stats: options.stats,
         ..usual
     };

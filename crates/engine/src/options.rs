@@ -1,10 +1,12 @@
 //! How a model is to be loaded.
 
 use crate::adapter::Adapter;
+use crate::fewer::{FewThreads, TellFew};
 use crate::stages::StageOptions;
 use graph::{KvTypes, Phase, Schedules, Sync};
 use memory::HugePages;
 use std::sync::Arc;
+use threads::Policy as TaskPolicy;
 use topology::{CpuList, Group, NodeList};
 
 /// How the memory nodes share a model.
@@ -90,6 +92,13 @@ pub struct LoadOptions {
     pub groups: Option<Vec<Group>>,
     /// Steps of few tokens that only some of the threads take ([`graph::Plan::phases`]). Default: none.
     pub phases: Vec<Phase>,
+    /// Such steps as trials have found them to be best earlier, where `phases` says nothing and the groups have as many
+    /// threads as one of these. Default: none.
+    pub few_threads: Vec<FewThreads>,
+    /// Tries on the steps that are taken whether fewer threads take those of few tokens as fast, and tells what it
+    /// found; nothing else becomes slower by more than noise. Default: no trials. Without effect with `phases`, on
+    /// several hosts, and where threads are not pinned.
+    pub try_fewer: Option<TellFew>,
     /// How matrices are multiplied, as a search has found it to be best. Default: by a rule
     /// ([`graph::Plan::schedules`]).
     pub schedules: Schedules,
@@ -135,6 +144,9 @@ pub struct LoadOptions {
     pub no_pin: bool,
     /// Takes all steps with all cores, also with those that other programs are busy on.
     pub fixed_cores: bool,
+    /// How threads share the tiles of attention ([`graph::Plan::tasks`]). Default: dealt in turn, and taken over by
+    /// whoever is through.
+    pub tasks: Option<TaskPolicy>,
     /// How waits are chosen: as far as they must reach, or all global for comparison.
     pub sync: Sync,
     /// Counts and times the threads' waits, for [`Engine::activity`](crate::Engine::activity).

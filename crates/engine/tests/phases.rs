@@ -1,8 +1,8 @@
 //! Plans are switched between two steps: other threads take part, and nothing else changes.
 
 use arclight_engine::{
-    Activity, BatchEntry, CpuId, Engine, Error, Group, LoadOptions, ModelFile, NodeId, Numa,
-    Outputs, Phase, SeqId, Variant,
+    Activity, BatchEntry, CpuId, Engine, Error, FewThreads, Group, LoadOptions, ModelFile, NodeId,
+    Numa, Outputs, Phase, SeqId, TellFew, Variant,
 };
 use gguf::TensorType;
 use testkit::TinyModel;
@@ -265,4 +265,71 @@ fn groups_are_taken_as_they_are_given() {
     assert_eq!(engine.executor().plan().groups[0].cpus, [cpu, cpu]);
     assert!(matches!(load(None, &[CpuId(8000)]), Err(Error::NoCpu(CpuId(8000)))));
     assert!(matches!(load(Some(NodeId(900)), &[cpu]), Err(Error::NoNode(NodeId(900)))));
+}
+
+/// Decodes so many tokens, each behind the same prompt; the bits of all logits.
+fn decode(engine: &mut Engine, count: u32, mut until: impl FnMut() -> bool) -> Vec<u32> {
+    let sequence = engine.new_sequence().unwrap();
+    let step = |engine: &mut Engine, tokens: &[u32]| -> Vec<u32> {
+        let batch = [BatchEntry { sequence, tokens, outputs: Outputs::Last }];
+        engine.step(&batch).unwrap().row(0).iter().map(|x| x.to_bits()).collect()
+    };
+    let mut bits = step(engine, &[1, 2, 3, 4, 5, 6, 7]);
+    for _ in 0..count {
+        if until() {
+            break;
+        }
+        assert_eq!(engine.truncate(sequence, 7).unwrap(), 7);
+        let all = step(engine, &[8]);
+        // Steps of one class are taken by fewer threads and by more.
+        assert!(bits.len() == all.len() || bits[all.len()..] == all, "other bits");
+        bits.truncate(all.len());
+        bits.extend(all);
+    }
+    engine.truncate(sequence, 0).unwrap();
+    engine.free(sequence).unwrap();
+    bits
+}
+
+#[test]
+fn fewer_threads_are_tried_on_steps_and_change_no_bits() {
+    let file = ModelFile::from_bytes("tiny", TinyModel::qwen3(TensorType::Q4_0).gguf());
+    let load = |options: &LoadOptions| Engine::load(&file, options, &mut |_| {}).unwrap();
+    let mut engine = load(&LoadOptions::default());
+    if engine.executor().plan().threads() < 2 {
+        return; // Nothing to try.
+    }
+    let expected = decode(&mut engine, 1, || false);
+    let (told, heard) = std::sync::mpsc::channel();
+    let tell = TellFew::new(move |found| told.send(found.clone()).unwrap());
+    // Other programs would have it wait.
+    let mut options = LoadOptions {
+        try_fewer: Some(tell),
+        fixed_cores: true,
+        stats: true,
+        ..LoadOptions::default()
+    };
+    let mut engine = load(&options);
+    let mut found: Option<FewThreads> = None;
+    let bits = decode(&mut engine, 1_000_000, || {
+        found = heard.try_recv().ok();
+        found.is_some()
+    });
+    assert!(bits == expected);
+    let found = found.expect("trials end");
+    assert!(engine.activity().waits_as_compiled());
+    let plan = engine.executor().plan().clone();
+    let of: Vec<usize> = plan.groups.iter().map(|group| group.cpus.len()).collect();
+    assert_eq!((found.of.clone(), found.phases.len(), found.phases[0].tokens), (of, 1, 1));
+    // From the next step on, and at the next start.
+    assert!(decode(&mut engine, 1, || false) == expected);
+    assert_eq!(engine.executor().plan().phases, found.phases);
+    options.few_threads = vec![FewThreads { of: vec![99], ..found.clone() }, found.clone()];
+    assert_eq!(load(&options).executor().plan().phases, found.phases);
+    // What somebody says of threads counts more.
+    options.phases = phases(found.of.len());
+    options.phases.truncate(1);
+    let mut engine = load(&options);
+    decode(&mut engine, 100, || false);
+    assert_eq!(engine.executor().plan().phases, options.phases);
 }

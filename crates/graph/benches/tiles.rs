@@ -1,4 +1,4 @@
-//! Fused attention with its tiles dealt in turn, and with tiles stolen (`Plan::steal_tiles`), in whole
+//! Fused attention with its tiles dealt in turn, and with tiles stolen (`Plan::tasks`), in whole
 //! steps of a small model whose attention is as that of Qwen3-0.6B: 16 query heads, 8 of keys, 128 long.
 //!
 //! `cargo bench -p arclight-graph --bench tiles`
@@ -15,6 +15,7 @@ use arclight_graph::{Executor, KvType, Limits, Outputs, PageId, PageTable, Plan,
 use gguf::{Gguf, TensorType};
 use kernels::{KV_PAGE, Kernels};
 use testkit::TinyModel;
+use threads::Policy;
 use topology::{CpuId, Group, Machine};
 
 const ROUNDS: usize = 101;
@@ -33,10 +34,11 @@ struct Side {
 }
 
 impl Side {
-    fn new(gguf: &Gguf<'_>, machine: &Machine, steal_tiles: bool) -> Side {
+    fn new(gguf: &Gguf<'_>, machine: &Machine, steal: bool) -> Side {
         let graph = models::build(gguf, 1).expect("a graph").graph;
         let cpus: Vec<CpuId> = machine.cpus().iter().take(2).map(|cpu| cpu.id).collect();
-        let plan = Plan { steal_tiles, ..Plan::new(vec![Group::unbound(cpus)]) };
+        let tasks = steal.then_some(Policy::Interleave);
+        let plan = Plan { tasks, ..Plan::new(vec![Group::unbound(cpus)]) };
         let mut next = 0;
         let mut table = |tokens: usize| {
             let first = next;

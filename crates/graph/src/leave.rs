@@ -44,6 +44,24 @@ impl Executor {
     pub fn leave_out(&mut self, cpus: &[CpuId]) -> Result<(), Error> {
         let whole = self.whole.clone().unwrap_or_else(|| self.plan().clone());
         let plan = if cpus.is_empty() { whole.clone() } else { self.without(&whole, cpus)? };
+        self.go_on_with(plan)?;
+        self.whole = (!cpus.is_empty()).then_some(whole);
+        Ok(())
+    }
+
+    /// Has other threads take steps of so many tokens from the next one on. Counts go on; the last step's logits are
+    /// gone. It takes some milliseconds.
+    ///
+    /// # Errors
+    /// When the phases are malformed, or a thread cannot be had; nothing is changed then.
+    pub fn set_phases(&mut self, phases: Vec<Phase>) -> Result<(), Error> {
+        let plan = Plan { phases, ..self.plan().clone() };
+        plan.check()?;
+        self.go_on_with(plan)
+    }
+
+    /// Takes the following steps by another plan of the same threads. Counts go on.
+    fn go_on_with(&mut self, plan: Plan) -> Result<(), Error> {
         let mut pool = Pool::new(&plan.pool(&self.machine))?;
         let first = (*self.replicas[0]).clone();
         let (from, stats) = (self.plan().clone(), self.pool.stats());
@@ -53,7 +71,6 @@ impl Executor {
         let to = self.replicas[0].plan.clone();
         self.counts.carry_on(&from, &to);
         self.pool.set_stats(&stats);
-        self.whole = (!cpus.is_empty()).then_some(whole);
         Ok(())
     }
 

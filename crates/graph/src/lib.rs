@@ -96,7 +96,7 @@ pub use step::{Outputs, PageCopy, PageId, PageTable, Recalled, Save, SeqInput};
 pub use storage::{Limits, NodeBytes};
 pub use streams::Streams;
 pub use sum::Sum;
-pub use tensor::{Bundle, BundleInfo, Domain};
+pub use tensor::{Bundle, BundleInfo, Domain, Element, Header, Rows};
 pub use timing::{ShapeUse, usual_slice};
 pub use weight::{
     ByHead, Catalog, Layout, Matrix, MatrixId, Members, PackBytes, Part, SplitBy, TensorSpec,

@@ -90,9 +90,10 @@ pub struct Plan {
     pub schedules: Schedules,
     /// How waits are chosen.
     pub sync: Sync,
-    /// Whether a thread that is through with its own tiles of fused attention takes over what others
-    /// have not begun. The results are the same bits.
-    pub steal_tiles: bool,
+    /// How tiles of fused attention are dealt as tasks, and who takes over what others have not begun; `None`: in turn,
+    /// without queues. The results are the same bits. Late tiles of a prompt are long, so they are dealt in turn
+    /// unless something else is asked for.
+    pub tasks: Option<threads::Policy>,
     /// Whether threads count and time their waits, which costs some 50 ns for each.
     pub stats: bool,
 }
@@ -121,7 +122,7 @@ impl Plan {
             act_block_bytes: 64 << 10,
             schedules: Schedules::default(),
             sync: Sync::Derived,
-            steal_tiles: true,
+            tasks: Some(threads::Policy::Interleave),
             stats: false,
         }
     }

@@ -10,7 +10,7 @@ use arclight_graph::{
 };
 use gguf::{Gguf, TensorType};
 use testkit::TinyModel;
-use threads::TaskReport;
+use threads::{Policy, TaskReport};
 
 /// Tokens of each sequence in each step: a prompt alone, prompts of mixed lengths, and tokens behind
 /// them.
@@ -42,8 +42,8 @@ fn stolen_tiles_give_the_same_bits() {
         (2, Mode::Interleave),
         (2, Mode::Pipeline),
     ] {
-        for steal_tiles in [false, true] {
-            let plan = Plan { mode, steal_tiles, stats: true, ..run::plan(groups) };
+        for tasks in [None].into_iter().chain(Policy::ALL.map(Some)) {
+            let plan = Plan { mode, tasks, stats: true, ..run::plan(groups) };
             let graph = models::build(&gguf, plan.graph_nodes()).unwrap().graph;
             // No room for states of ranges: attention is fused.
             let pages = [48, 0, 0, 0];
@@ -75,18 +75,21 @@ fn stolen_tiles_give_the_same_bits() {
             let report = TaskReport::of(&executor.pool().stats());
             let counts = report.counts;
             // A pipeline cuts long steps into parts, which may have more tiles.
-            let expected = if steal_tiles { tiles(executor.graph()) } else { 0 };
-            let more = mode == Mode::Pipeline && counts.count > expected && steal_tiles;
+            let steals = tasks.is_some_and(Policy::steals);
+            let expected = if tasks.is_some() { tiles(executor.graph()) } else { 0 };
+            let more = mode == Mode::Pipeline && counts.count > expected && tasks.is_some();
             assert!(
                 counts.count == expected || more,
                 "{name}: {} of {expected} tiles",
                 counts.count
             );
-            // Nobody could not have stolen, and nobody has stolen more than there is.
-            assert_eq!(counts.stealable, counts.count, "{name}");
+            // All could have been stolen or none, and nobody has stolen more than there is.
+            assert_eq!(counts.stealable, if steals { counts.count } else { 0 }, "{name}");
+            let far = matches!(tasks, Some(Policy::Interleave | Policy::Balanced));
+            assert!(far || counts.far == 0, "{name}: {counts:?}");
             assert!(counts.near + counts.far <= counts.count, "{name}: {counts:?}");
-            assert_eq!(report.utilisation().is_some(), steal_tiles, "{name}: {counts:?}");
-            all.push((format!("{groups} groups, {mode}, stolen: {steal_tiles}"), bits));
+            assert_eq!(report.utilisation().is_some(), tasks.is_some(), "{name}: {counts:?}");
+            all.push((format!("{groups} groups, {mode}, {tasks:?}"), bits));
         }
     }
     assert!(all[0].1.iter().any(|&bits| f32::from_bits(bits) != 0.0));

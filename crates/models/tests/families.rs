@@ -323,3 +323,51 @@ fn windows_are_obeyed_or_refused_and_are_none_when_nothing_lies_behind_them() {
         assert!(said.contains(&format!("{arch}.attention.sliding_window = 200")), "{said}");
     }
 }
+
+#[test]
+fn every_tensor_has_a_header_with_its_type_shape_and_operation() {
+    let models = [
+        TinyModel::qwen3(TensorType::Q4_0),
+        TinyModel::starcoder2(TensorType::F32),
+        TinyModel::olmo2(TensorType::F32),
+        TinyModel::gemma3n(TensorType::F32),
+        TinyModel::gemma4(TensorType::F32),
+        TinyModel::gpt_oss(TensorType::F32, 48),
+        TinyModel::deepseek2(TensorType::F32, 48),
+        TinyModel::qwen3next(TensorType::F32, 48),
+        TinyModel::nemotron_h(TensorType::F32),
+        TinyModel::granitehybrid(TensorType::F32, 48),
+        TinyModel::lfm2(TensorType::F32),
+    ];
+    for model in models {
+        let bytes = model.gguf();
+        let file = Gguf::parse(&bytes).unwrap();
+        let graph = models::build(&file, 2).unwrap().graph;
+        let headers = graph.headers();
+        let of = |name: &str| headers.iter().position(|header| header.name == name);
+        for spec in graph.tensors() {
+            let Some(at) = of(&spec.name) else {
+                // Files have keys and values of layers that attend to those of others, and norms of them.
+                let unread = ["attn_k.weight", "attn_v.weight", "attn_k_norm.weight"];
+                assert!(unread.iter().any(|end| spec.name.ends_with(end)), "{}", spec.name);
+                continue;
+            };
+            let stored = (spec.rows * spec.experts.unwrap_or(1), spec.cols);
+            let (rows, cols) = headers[at].shape;
+            assert_eq!((rows, cols), (graph::Rows::Fixed(stored.0), stored.1), "{}", spec.name);
+            assert_eq!(headers[at].element, graph::Element::Stored(spec.ty));
+        }
+        let made: Vec<_> = headers.iter().filter_map(|header| header.operation).collect();
+        let ops: Vec<_> = graph.ops().iter().map(|node| node.op.name()).collect();
+        assert_eq!(made, ops);
+        for (at, header) in headers.iter().enumerate() {
+            // Definition order is an order in which everything can be computed.
+            assert!(header.sources.iter().all(|name| of(name).is_some_and(|of| of < at)));
+            assert_eq!(header.sources.is_empty(), header.operation.is_none_or(|op| op == "recall"));
+            let (_, width) = header.shape;
+            if header.placement == graph::Placement::Split && header.operation.is_some() {
+                assert_eq!(header.widths.iter().sum::<usize>(), width, "{header}");
+            }
+        }
+    }
+}

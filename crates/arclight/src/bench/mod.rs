@@ -96,7 +96,7 @@ pub(crate) struct BenchArgs {
 }
 
 /// What needs a model.
-const NOT_WITH_LIMITS: [&str; 24] = [
+const NOT_WITH_LIMITS: [&str; 25] = [
     "model",
     "synth",
     "prompt",
@@ -108,6 +108,7 @@ const NOT_WITH_LIMITS: [&str; 24] = [
     "counters",
     "profile",
     "sync_a",
+    "tasks",
     "no_pin",
     "fixed_cores",
     "kv_type",

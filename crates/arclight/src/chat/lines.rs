@@ -5,7 +5,7 @@
 use super::input::{Input, Line};
 use crate::error::Error;
 use crate::term::note;
-use crate::tune::first::Untuned;
+use crate::tune::first::{Finds, Untuned};
 use crate::tune::hot::EngineTask;
 use arclight_engine::Engine;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -30,6 +30,8 @@ pub(super) struct Lines {
     events: Receiver<Event>,
     /// What the engine is to do when there is time.
     waiting: Option<EngineTask>,
+    /// What was found while answers were given.
+    finds: Finds,
 }
 
 impl Lines {
@@ -42,6 +44,7 @@ impl Lines {
         let reader = reader.spawn(move || read(&asked, &of_reader)).map_err(|source| {
             Error::Io { what: "cannot start a thread for the terminal".to_owned(), source }
         })?;
+        let finds = untuned.as_ref().map(Untuned::finds).unwrap_or_default();
         if let Some(untuned) = untuned {
             let found = told.clone();
             let gone = |_| arclight_engine::Error::ReplicasClosed.into();
@@ -49,12 +52,13 @@ impl Lines {
             // Nobody listens any more in the end.
             untuned.learn(Box::new(when_idle), move |line| _ = found.send(Event::Found(line)));
         }
-        Ok(Lines { wanted, reader, events, waiting: None })
+        Ok(Lines { wanted, reader, events, waiting: None, finds })
     }
 
     /// The next message or command. Meanwhile `engine` may be timed.
     pub(super) fn next(&mut self, engine: &mut Engine) -> Result<Line, Error> {
         // Whoever reads tells of its end.
+        self.finds.take().iter().for_each(|line| note!("[{line}]"));
         let _ = self.wanted.send(());
         let (start, mut found) = (Instant::now(), None);
         let line = loop {
@@ -116,7 +120,8 @@ mod tests {
         let (wanted, _asked) = channel();
         let (told, events) = channel();
         let reader = thread::spawn(|| ());
-        let mut lines = Lines { wanted, reader, events, waiting: None };
+        let finds = Finds::default();
+        let mut lines = Lines { wanted, reader, events, waiting: None, finds };
         let (done, heard) = channel();
         let line = || Event::Line(Ok(Line::Empty));
         let of_task = told.clone();

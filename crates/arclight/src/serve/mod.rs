@@ -58,6 +58,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
     options.adapters = args.adapters(&file, &mut loading_options, &options.names)?;
     lora::report(&loading_options.adapters);
     let untuned = args.cores().choose(&file, &mut loading_options)?;
+    if let Some(untuned) = &untuned {
+        untuned.try_fewer(&mut loading_options, |line| note!("{line}"));
+    }
     let loading = Loading {
         file: file.clone(),
         options: loading_options,

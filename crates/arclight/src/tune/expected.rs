@@ -85,11 +85,11 @@ impl Threads {
             ),
             (false, true) => {
                 format!(
-                    "decoding: {threads}, as by `plan`; the default is {default}, which no measurement precedes"
+                    "decoding: {threads}, as by `plan`; the default is {default} until decoding has tried fewer"
                 )
             }
             (false, false) => format!(
-                "decoding: {threads}; the default is {default}, which no measurement precedes; {plan}: it knows no \
+                "decoding: {threads}; the default is {default} until decoding has tried fewer; {plan}: it knows no \
                  caches, and not what other programs take"
             ),
         }

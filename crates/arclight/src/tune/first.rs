@@ -3,6 +3,7 @@
 //! It is loaded at once as by default. `run` says once that there is `tune`; `serve` and `chat` make the quick search on
 //! the model that is loaded ([`hot`](super::hot)), while it has nothing else to do, and keep what they find.
 
+use super::few::Kept;
 use super::hot::{Hot, Spent, WhenIdle};
 use super::requests::requests;
 use super::schedules::{Effort, Limits};
@@ -10,10 +11,11 @@ use super::stored::{For, Part};
 use super::{QUICK, Questions, lab};
 use crate::error::Error;
 use crate::term::note;
-use arclight_engine::{Group, ModelFile};
+use arclight_engine::{FewThreads, Group, LoadOptions, ModelFile, TellFew};
 use std::fmt::Write;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use topology::Machine;
@@ -30,11 +32,58 @@ pub(crate) struct Untuned {
     owner: For,
     /// Where its profile would be.
     path: PathBuf,
+    /// What trials of fewer threads have found, in sentences.
+    finds: Finds,
+}
+
+/// Sentences that wait until they can be told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Finds(Arc<Mutex<Vec<String>>>);
+
+impl Finds {
+    /// Another sentence.
+    pub(crate) fn add(&self, line: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+    }
+
+    /// Those that were not taken yet.
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Untuned {
     pub(super) fn new(owner: For, path: PathBuf) -> Untuned {
-        Untuned { owner, path }
+        Untuned { owner, path, finds: Finds::default() }
+    }
+
+    /// Threads for steps of few tokens, as an engine has found them earlier.
+    pub(super) fn few_threads(&self) -> Vec<FewThreads> {
+        Kept::beside(&self.path, &self.owner).read()
+    }
+
+    /// Has the engine try fewer threads on the steps that it takes. What it finds is kept for the next start, and `say`
+    /// is called with a sentence where fewer threads are as fast. Not where all cores are to take all steps.
+    pub(crate) fn try_fewer(
+        &self,
+        options: &mut LoadOptions,
+        say: impl Fn(String) + Send + Sync + 'static,
+    ) {
+        if options.fixed_cores {
+            return;
+        }
+        let kept = Kept::beside(&self.path, &self.owner);
+        options.try_fewer = Some(TellFew::new(move |found| {
+            if let Err(e) = kept.keep(found) {
+                tracing::warn!("the threads that were found are not kept: {}", e.line());
+            }
+            kept.sentence(found).into_iter().for_each(&say);
+        }));
+    }
+
+    /// What trials find is told here, when there is time to.
+    pub(crate) fn finds(&self) -> Finds {
+        self.finds.clone()
     }
 
     /// It, if a search may find something that is worth its time.
@@ -174,9 +223,8 @@ mod tests {
     use super::super::stored;
     use super::*;
     use arclight_engine::{
-        CpuId, LoadOptions, Phase, ReplicaOptions, Replicas, Request, SamplerParams, Schedules,
+        CpuId, Phase, ReplicaOptions, Replicas, Request, SamplerParams, Schedules,
     };
-    use std::sync::Arc;
     use tune::tuner::Profile;
 
     #[test]

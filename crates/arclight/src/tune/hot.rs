@@ -62,6 +62,8 @@ pub(super) struct Hot<'a> {
     levels: Vec<Level>,
     context: usize,
     tokens: Arc<[u32]>,
+    /// Which threads took which steps before.
+    before: Vec<Phase>,
     /// What went wrong when a step was taken; the search goes on without that.
     faults: Vec<String>,
 }
@@ -72,17 +74,18 @@ impl<'a> Hot<'a> {
         spent: &'a Spent,
         machine: Machine,
     ) -> Result<Hot<'a>, Error> {
-        let (groups, context, tokens) = idle(when_idle, spent, |engine| {
+        let (groups, before, context, tokens) = idle(when_idle, spent, |engine| {
             let mut rng = Rng::new(1, "tune");
             let (vocab, most) = (engine.hparams().vocab, engine.limits().tokens);
             let tokens: Vec<u32> = (0..most).map(|_| rng.below(vocab) as u32).collect();
-            let groups = engine.executor().plan().groups.clone();
-            Ok((groups, engine.context(), tokens))
+            let plan = engine.executor().plan();
+            let (groups, before) = (plan.groups.clone(), plan.phases.clone());
+            Ok((groups, before, engine.context(), tokens))
         })?;
         let scheme = Scheme::new(groups).map_err(Error::refused)?;
         let (levels, tokens) = (vec![scheme.all()], tokens.into());
         let faults = Vec::new();
-        Ok(Hot { when_idle, spent, machine, scheme, levels, context, tokens, faults })
+        Ok(Hot { when_idle, spent, machine, scheme, levels, context, tokens, before, faults })
     }
 
     /// What the model is loaded for.
@@ -111,7 +114,7 @@ impl<'a> Hot<'a> {
     /// Has the model serve from now on as an outcome says, or as it did before.
     pub(super) fn settle(&self, outcome: Option<&Outcome>) -> Result<(), Error> {
         let phases = outcome.map(|o| stored::phases(&o.table, &self.scheme.all()));
-        let (phases, groups) = (phases.unwrap_or_default(), self.groups());
+        let (phases, groups) = (phases.unwrap_or_else(|| self.before.clone()), self.groups());
         // What of them is not known here was told when they were found.
         let schedules = outcome.map(|outcome| stored::schedules(outcome).0).unwrap_or_default();
         let machine = self.machine.clone();

@@ -8,6 +8,7 @@ mod args;
 mod compare;
 mod elsewhere;
 mod expected;
+pub(crate) mod few;
 pub(crate) mod first;
 pub(crate) mod hot;
 mod lab;

@@ -192,27 +192,29 @@ fn apply_profile(
         return Ok(Found::Unwanted);
     };
     let profile = match read(&path, asked) {
-        Ok(Some(profile)) => profile,
-        Ok(None) => return Ok(Found::Nothing(Untuned::new(owner, path))),
+        Ok(profile) => profile,
         Err(e) if asked => return Err(e),
         Err(e) => {
             note!("{e}; it is not used");
-            return Ok(Found::Nothing(Untuned::new(owner, path)));
+            None
         }
     };
-    match profile.applies(&owner.machine, &owner.model, &owner.program) {
-        Ok(()) => {}
-        Err(stale) if asked => {
-            return Err(Error::in_file(&path, stale));
-        }
-        Err(stale) => {
-            note!("{}: {stale}; it is not used", path.display());
-            return Ok(Found::Nothing(Untuned::new(owner, path)));
+    if let Some(profile) = profile {
+        match profile.applies(&owner.machine, &owner.model, &owner.program) {
+            Ok(()) => {
+                put(&profile, loaded, options);
+                note!("cores as tuned on {} ({})", profile.date, path.display());
+                return Ok(Found::Used);
+            }
+            Err(stale) if asked => return Err(Error::in_file(&path, stale)),
+            Err(stale) => note!("{}: {stale}; it is not used", path.display()),
         }
     }
-    put(&profile, loaded, options);
-    note!("cores as tuned on {} ({})", profile.date, path.display());
-    Ok(Found::Used)
+    let untuned = Untuned::new(owner, path);
+    if replicas == 1 && !options.fixed_cores {
+        options.few_threads = untuned.few_threads();
+    }
+    Ok(Found::Nothing(untuned))
 }
 
 /// What a profile says, as options of loading; beside it, kernels that were loaded.

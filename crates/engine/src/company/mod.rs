@@ -108,6 +108,11 @@ impl Watchman {
         &self.seen
     }
 
+    /// Whether no core is left out, nor is about to be.
+    pub(crate) fn sees_nobody(&self) -> bool {
+        self.seen.left_out.is_empty() && !self.changed && !self.policy.on_trial()
+    }
+
     /// Before a step: does what was decided after the one before.
     pub(crate) fn settle(&mut self, executor: &mut Executor) {
         if !std::mem::take(&mut self.changed) {

@@ -4,19 +4,19 @@ use super::Thread;
 use crate::placement::share;
 use crate::step::Seen;
 use std::ops::Range;
-use threads::{Homes, Policy, Worker};
+use threads::{Homes, Worker};
 
 impl Thread<'_> {
-    /// Runs `item` for this thread's items: every `size`-th, and with [`Plan::steal_tiles`] what others
-    /// have not begun when it is through. A wait follows before anybody reads what items write
+    /// Runs `item` for this thread's items: every `size`-th, or as tasks under the policy of
+    /// [`Plan::tasks`]. A wait follows before anybody reads what items write
     /// ([`Deal::Items`]).
     ///
-    /// [`Plan::steal_tiles`]: crate::Plan::steal_tiles
+    /// [`Plan::tasks`]: crate::Plan::tasks
     /// [`Deal::Items`]: crate::instr::Deal::Items
     pub(super) fn each_in_turn(&self, items: usize, worker: &mut Worker, item: impl FnMut(usize)) {
-        match self.step.plan.steal_tiles {
-            true => worker.tasks(Policy::Interleave, Homes::None(items), item),
-            false => (self.rank..items).step_by(self.size).for_each(item),
+        match self.step.plan.tasks {
+            Some(policy) => worker.tasks(policy, Homes::None(items), item),
+            None => (self.rank..items).step_by(self.size).for_each(item),
         }
     }
 }
