@@ -1,6 +1,8 @@
 //! Rates: what has been done between two looks at the engines.
 
-use arclight_engine::{Counters, GroupStatus, ReplicaStatus, Replicas, ThreadStatus, ThreadWork};
+use arclight_engine::{
+    Counters, CpuId, GroupStatus, ReplicaStatus, Replicas, ThreadStatus, ThreadWork,
+};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
