@@ -71,6 +71,6 @@ fn list(graph: &Graph, layer: Option<usize>) -> Result<(), Error> {
         "tensor", "type", "shape", "operation", "placement"
     )?;
     let headers = graph.headers();
-    let wanted = headers.iter().filter(|header| layer.is_none_or(|_| header.layer == layer));
-    Ok(wanted.map(|header| writeln!(out, "{header}")).collect::<Result<_, _>>()?)
+    let mut wanted = headers.iter().filter(|header| layer.is_none_or(|_| header.layer == layer));
+    Ok(wanted.try_for_each(|header| writeln!(out, "{header}"))?)
 }

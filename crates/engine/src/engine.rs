@@ -514,6 +514,11 @@ impl Engine {
         self.watchman.as_ref().map(Watchman::seen)
     }
 
+    /// Tries no fewer threads any more ([`LoadOptions::try_fewer`]): somebody has measured which are best.
+    pub fn end_trials(&mut self) {
+        self.trials = None;
+    }
+
     /// What loading did.
     pub fn report(&self) -> &LoadReport {
         &self.report

@@ -117,8 +117,11 @@ impl<'a> Hot<'a> {
         let (phases, groups) = (phases.unwrap_or_else(|| self.before.clone()), self.groups());
         // What of them is not known here was told when they were found.
         let schedules = outcome.map(|outcome| stored::schedules(outcome).0).unwrap_or_default();
-        let machine = self.machine.clone();
+        let (machine, found) = (self.machine.clone(), outcome.is_some());
         idle(self.when_idle, self.spent, move |engine| {
+            if found {
+                engine.end_trials();
+            }
             rearrange(engine, groups, phases, &machine)?;
             set_schedules(engine, &schedules)
         })
