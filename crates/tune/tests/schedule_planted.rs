@@ -259,6 +259,10 @@ fn schedules_are_not_timed_twice_but_for_the_finals() {
     let matrix = search(&scheduler, &mut bench);
     for compared in matrix.compared() {
         let at: Vec<_> = bench.log.iter().filter(|(_, t, _)| *t == compared.tokens).collect();
+        #[allow(
+            clippy::mutable_key_type,
+            reason = "kernels are ordered by names, which do not change"
+        )]
         let distinct: BTreeSet<_> = at.iter().map(|(_, _, schedule)| schedule).collect();
         // Once more the default, and five times each of the two in the finals.
         let finals = if compared.repetitions == 5 { 10 } else { 0 };

@@ -4,7 +4,7 @@ use super::lab::{Run, ask};
 use crate::error::Error;
 use crate::term;
 use graph::{Plan, Product, Schedule, ScheduleFault, Schedules, ShapeUse};
-use kernels::{Foreign, Kernels};
+use kernels::Kernels;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tune::schedule::{Bench, Kernel, Problem, TunedRow, TunedSchedules};
@@ -96,7 +96,7 @@ impl Bench for Products<'_> {
 pub(super) fn all(found: &TunedSchedules) -> (Schedules, Vec<String>) {
     let (mut schedules, mut faults) = (Schedules::default(), Vec::new());
     let Ok(kernels) = Kernels::detect() else { return (schedules, faults) };
-    let mut missing: BTreeMap<&Foreign, usize> = BTreeMap::new();
+    let mut missing: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for matrix in &found.matrices {
         let shape = matrix.shape();
         let mut scheduled = matrix.rows().iter().filter_map(|row| row.schedule).peekable();
@@ -109,17 +109,17 @@ pub(super) fn all(found: &TunedSchedules) -> (Schedules, Vec<String>) {
                 let row = |row: &TunedRow| (row.up_to, row.schedule.unwrap_or_default());
                 schedules.add(shape.clone(), matrix.rows().iter().map(row).collect());
             }
-            Err(ScheduleFault::NotLoaded { kernel }) => *missing.entry(kernel).or_default() += 1,
+            Err(ScheduleFault::NotLoaded { kernel }) => {
+                *missing.entry((kernel.name(), kernel.digest())).or_default() += 1;
+            }
             Err(fault) => faults.push(format!("the schedules of {shape}: one {fault}")),
         }
     }
-    faults.extend(missing.into_iter().map(|(kernel, matrices)| {
+    faults.extend(missing.into_iter().map(|((name, digest), matrices)| {
         format!(
-            "the schedules of {} that name kernel {} of a file with the digest {}, which is not loaded (--kernel): \
+            "the schedules of {} that name kernel {name} of a file with the digest {digest}, which is not loaded (--kernel): \
              the program's own multiply these",
-            term::plural(matrices, "shape"),
-            kernel.name(),
-            kernel.digest()
+            term::plural(matrices, "shape")
         )
     }));
     (schedules, faults)

@@ -70,6 +70,10 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         let (problem, tokens) = (session.progress.problem, session.progress.tokens);
         let default = session.bench.default(problem, tokens);
         let plain = session.default(&default)?;
+        #[allow(
+            clippy::mutable_key_type,
+            reason = "kernels are ordered by names, which do not change"
+        )]
         let known = BTreeMap::from([(default, median(&plain))]);
         let ahead = default.how.ahead;
         Ok(At { session, problem, tokens, default, plain, distances, ahead, reserve, known })
