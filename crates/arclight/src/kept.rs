@@ -2,16 +2,19 @@
 //!
 //! A kept file's name has the folder's path and, of each of its files, name, size and time of the last change: a folder
 //! that has changed is another one. The program's version counts as well, as a conversion may differ from one to the
-//! next. The file of a folder as it was before is removed when a new one is made.
+//! next. The file of a folder as it was before is removed when a new one is made. Beside it is a lock, whose text is the
+//! folder's path: so `list` and `rm` know it when the folder is gone.
 
 use crate::error::Error;
 use crate::model_file;
 use crate::quantize::Making;
 use crate::term::note;
 use arclight_engine::ModelFile;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The file that a folder is kept as, if there is one.
 pub(crate) fn find(folder: &Path) -> Option<ModelFile> {
@@ -31,8 +34,12 @@ pub(crate) fn open(folder: &Path) -> Result<ModelFile, Error> {
     fs::create_dir_all(&place.cache).map_err(io("make", &place.cache))?;
     // Others that convert the same folder wait for its file.
     let lock = place.cache.join(format!("{}.lock", place.name));
-    let held = File::create(&lock).map_err(io("write", &lock))?;
+    let open = File::options().create(true).truncate(false).write(true).open(&lock);
+    let mut held = open.map_err(io("write", &lock))?;
     held.lock().map_err(io("lock", &lock))?;
+    let path = place.folder.as_os_str().as_encoded_bytes();
+    let told = held.set_len(0).and_then(|()| held.write_all(path));
+    told.map_err(io("write", &lock))?;
     if let Some(file) = find(folder) {
         return Ok(file);
     }
@@ -56,9 +63,87 @@ pub(crate) fn open(folder: &Path) -> Result<ModelFile, Error> {
     ModelFile::open_as(&place.file(), folder).map_err(Error::from)
 }
 
+/// A file that a folder is kept as.
+pub(crate) struct Kept {
+    /// The folder, which may be gone; `None` if nobody has noted it.
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) file: PathBuf,
+    pub(crate) bytes: u64,
+    /// The type of most of its bytes; `None` if it cannot be read.
+    pub(crate) quant: Option<String>,
+    /// When it was made.
+    pub(crate) made: Option<SystemTime>,
+}
+
+impl Kept {
+    fn read(file: PathBuf) -> Option<Kept> {
+        if file.extension()? != "gguf" {
+            return None;
+        }
+        let about = fs::metadata(&file).ok().filter(fs::Metadata::is_file)?;
+        // What stands behind the last dash is the content.
+        let (name, _) = file.file_stem()?.to_str()?.rsplit_once('-')?;
+        let lock = file.with_file_name(format!("{name}.lock"));
+        let folder = fs::read(lock).ok().and_then(|text| String::from_utf8(text).ok());
+        let opened = ModelFile::open(&file).ok();
+        let quant = opened.as_ref().and_then(|file| {
+            let mut bytes = BTreeMap::new();
+            for tensor in file.gguf().ok()?.tensors() {
+                *bytes.entry(tensor.ty.to_string()).or_insert(0) += tensor.data.len();
+            }
+            bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(ty, _)| ty)
+        });
+        Some(Kept {
+            folder: folder.filter(|path| !path.is_empty()).map(PathBuf::from),
+            bytes: about.len(),
+            quant,
+            made: about.modified().ok(),
+            file,
+        })
+    }
+
+    /// Whether its folder is no more.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.folder.as_ref().is_some_and(|folder| !folder.exists())
+    }
+
+    /// Takes it away; the bytes that are free now. Its lock stays: somebody may hold it.
+    pub(crate) fn remove(&self) -> Result<u64, Error> {
+        fs::remove_file(&self.file).map_err(|source| {
+            let what = format!("cannot remove {}", self.file.display());
+            Error::Io { what, source }
+        })?;
+        Ok(self.bytes)
+    }
+}
+
+/// All that is kept, in the order of the folders.
+pub(crate) fn all() -> Result<Vec<Kept>, Error> {
+    let cache = hub::Settings::from_env()?.converted;
+    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
+    let mut all: Vec<Kept> = entries.filter_map(|entry| Kept::read(entry.path())).collect();
+    all.sort_by(|a, b| (&a.folder, &a.file).cmp(&(&b.folder, &b.file)));
+    Ok(all)
+}
+
+/// What is kept of a folder, which need not be there any more, or has a path.
+pub(crate) fn of(path: &Path) -> Result<Vec<Kept>, Error> {
+    let Ok(absolute) = std::path::absolute(path) else { return Ok(Vec::new()) };
+    // As it was named when it was converted: without links.
+    let real = absolute
+        .canonicalize()
+        .ok()
+        .or_else(|| Some(absolute.parent()?.canonicalize().ok()?.join(absolute.file_name()?)));
+    let is = |known: &Path| known == absolute || real.as_deref() == Some(known);
+    let mut all = all()?;
+    all.retain(|kept| is(&kept.file) || kept.folder.as_deref().is_some_and(is));
+    Ok(all)
+}
+
 /// Where a folder's file belongs.
 struct Place {
     cache: PathBuf,
+    folder: PathBuf,
     /// Of the folder: its last part, and a hash of where it is.
     name: String,
     /// A hash of what it has.
@@ -84,7 +169,7 @@ impl Place {
             of_content.update(format!("\0{}\0{bytes} {changed}", file.display()).as_bytes());
         }
         let cache = hub::Settings::from_env()?.converted;
-        Ok(Place { cache, name, content: hex(&of_content) })
+        Ok(Place { cache, folder: path, name, content: hex(&of_content) })
     }
 
     fn file(&self) -> PathBuf {

@@ -2,7 +2,8 @@
 
 use super::progress::size;
 use crate::error::Error;
-use crate::output::{Output, OutputArgs, figure, words};
+use crate::kept::{self, Kept};
+use crate::output::{Cell, Output, OutputArgs, figure, words};
 use crate::term;
 use clap::Args;
 use hub::{Hub, Settings};
@@ -10,7 +11,7 @@ use serde_json::json;
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// List the models on this machine, those of Ollama and LM Studio too
+/// List the models on this machine, those of Ollama and LM Studio and kept conversions too
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ListArgs {
@@ -33,7 +34,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
         return names(&mut out);
     }
     let hub = Hub::new(Settings::from_env()?);
-    let (models, unfinished) = (hub.models(), hub.unfinished());
+    let (models, unfinished, kept) = (hub.models(), hub.unfinished(), kept::all()?);
     let all = models.iter().map(|m| {
         json!({
             "name": m.name, "quant": m.quant, "bytes": m.bytes, "place": m.place.to_string(),
@@ -43,11 +44,21 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
     let begun = unfinished.iter().map(|(repo, file)| {
         json!({"name": format!("{repo}:{}", file.file), "bytes": file.size, "done": file.done})
     });
-    let all = json!({ "models": all.collect::<Vec<_>>(), "unfinished": begun.collect::<Vec<_>>() });
-    if out.data(&all, &["/models", "/unfinished"])? {
+    let converted = kept.iter().map(|one| {
+        json!({
+            "folder": one.folder.as_ref().map(|folder| folder.to_string_lossy()),
+            "gone": one.is_orphan(), "quant": one.quant, "bytes": one.bytes,
+            "path": one.file.to_string_lossy(), "made": one.made.map(unix),
+        })
+    });
+    let all = json!({
+        "models": all.collect::<Vec<_>>(), "unfinished": begun.collect::<Vec<_>>(),
+        "converted": converted.collect::<Vec<_>>(),
+    });
+    if out.data(&all, &["/models", "/unfinished", "/converted"])? {
         return Ok(());
     }
-    if models.is_empty() && unfinished.is_empty() {
+    if models.is_empty() && unfinished.is_empty() && kept.is_empty() {
         writeln!(
             out,
             "There are no models here yet: arclight pull qwen3:0.6b fetches a small one."
@@ -64,6 +75,12 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
             words("last used", 0, m.used.map_or_else(|| "-".to_owned(), |used| ago(now, used))),
         ]
     }))?;
+    if !kept.is_empty() {
+        if !models.is_empty() {
+            writeln!(out)?;
+        }
+        out.table(kept.iter().map(|one| conversion(one, now)))?;
+    }
     for (repo, file) in &unfinished {
         let (done, all) = (size(file.done), size(file.size));
         writeln!(out, "unfinished, {done} of {all}: {repo}:{}", file.file)?;
@@ -72,6 +89,18 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
         writeln!(out, "arclight pull goes on with what is unfinished, arclight rm removes it")?;
     }
     Ok(())
+}
+
+/// A kept conversion, as a row.
+fn conversion(kept: &Kept, now: SystemTime) -> [Cell; 4] {
+    let folder = kept.folder.as_deref().unwrap_or(&kept.file).display();
+    let gone = if kept.is_orphan() { " (gone)" } else { "" };
+    [
+        words("converted from", 0, format_args!("{folder}{gone}")),
+        figure("size", 8, size(kept.bytes)),
+        words("quant", 11, kept.quant.as_deref().unwrap_or("damaged")),
+        words("made", 0, kept.made.map_or_else(|| "-".to_owned(), |made| ago(now, made))),
+    ]
 }
 
 /// The table of short names.

@@ -1,17 +1,20 @@
-//! `arclight rm`: models out of the cache.
+//! `arclight rm`: models and kept conversions out of the caches.
 
 use super::progress::size;
 use super::{not_here, parse};
 use crate::error::Error;
+use crate::kept::{self, Kept};
 use clap::Args;
 use hub::{Hub, Model, Name, Pick, Repo, Settings, Unfinished};
 use std::io::{BufRead, IsTerminal, Write};
+use std::path::Path;
 
-/// Remove a model from the cache
+/// Remove a model, or a kept conversion, from the cache
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct RmArgs {
-    /// Name of the model, as `arclight list` prints it, or a short name
+    /// Name of the model, as `arclight list` prints it, or a short name; of a conversion that was kept the folder,
+    /// which itself stays
     #[arg(value_name = "NAME")]
     name: String,
     /// All models of the repository, and downloads that were not finished
@@ -24,15 +27,25 @@ pub(crate) struct RmArgs {
 
 const HELP: &str = "\
 The cache is that of the Hugging Face Hub, so other programs lose the model too. Models of
-Ollama and of LM Studio are removed there.
+Ollama and of LM Studio are removed there. What --keep-converted has kept of a folder is removed
+by the folder's path, also when the folder is gone.
 
 Examples:
   arclight rm qwen3:4b
-  arclight rm Qwen/Qwen3-4B-GGUF --all --yes";
+  arclight rm Qwen/Qwen3-4B-GGUF --all --yes
+  arclight rm ./Qwen3-4B";
 
 /// Runs the command.
 pub(crate) fn run(args: &RmArgs) -> Result<(), Error> {
-    let name = parse(&args.name)?;
+    let path = Path::new(&args.name);
+    let kept = kept::of(path)?;
+    if !kept.is_empty() {
+        return conversions(&kept, args);
+    }
+    let name = parse(&args.name).map_err(|error| match path.is_dir() || path.is_absolute() {
+        true => Error::refused(format_args!("no conversion of {} is kept", path.display())),
+        false => error,
+    })?;
     let hub = Hub::new(Settings::from_env()?);
     let found = wanted(&hub, &name, args.all)?;
     if let Some(other) = found.models.iter().find(|model| !model.is_ours()) {
@@ -48,6 +61,26 @@ pub(crate) fn run(args: &RmArgs) -> Result<(), Error> {
     }
     for (repo, file) in &found.unfinished {
         freed += hub.remove_unfinished(repo, file)?;
+    }
+    writeln!(std::io::stdout(), "{} are free now", size(freed))?;
+    Ok(())
+}
+
+/// Removes what is kept of a folder.
+fn conversions(kept: &[Kept], args: &RmArgs) -> Result<(), Error> {
+    if args.all {
+        return Err(Error::usage("--all wants a repository: OWNER/REPO"));
+    }
+    let line = |one: &Kept| {
+        let folder = one.folder.as_deref().unwrap_or(&one.file).display();
+        format!("the conversion of {folder}, {}: {}", size(one.bytes), one.file.display())
+    };
+    if !args.yes && !confirmed(kept.iter().map(line))? {
+        return Err(Error::refused("nothing was removed"));
+    }
+    let mut freed = 0;
+    for one in kept {
+        freed += one.remove()?;
     }
     writeln!(std::io::stdout(), "{} are free now", size(freed))?;
     Ok(())
@@ -98,14 +131,22 @@ fn unfinished(hub: &Hub, name: &Name) -> Vec<(Repo, Unfinished)> {
 
 /// Whether a person says yes.
 fn agreed(found: &Wanted) -> Result<bool, Error> {
-    let mut err = std::io::stderr();
-    for model in &found.models {
+    let model = |model: &Model| {
         let files = model.files.len();
         let parts = if files > 1 { format!(" in {files} files") } else { String::new() };
-        writeln!(err, "{}, {}{parts}: {}", model.name, size(model.bytes), model.path().display())?;
-    }
-    for (repo, file) in &found.unfinished {
-        writeln!(err, "{repo}:{}, {} of it", file.file, size(file.done))?;
+        format!("{}, {}{parts}: {}", model.name, size(model.bytes), model.path().display())
+    };
+    let unfinished = |(repo, file): &(Repo, Unfinished)| {
+        format!("{repo}:{}, {} of it", file.file, size(file.done))
+    };
+    confirmed(found.models.iter().map(model).chain(found.unfinished.iter().map(unfinished)))
+}
+
+/// The same of what lines name.
+fn confirmed(lines: impl Iterator<Item = String>) -> Result<bool, Error> {
+    let mut err = std::io::stderr();
+    for line in lines {
+        writeln!(err, "{line}")?;
     }
     let mut stdin = std::io::stdin().lock();
     if !stdin.is_terminal() {

@@ -1,6 +1,6 @@
 //! `convert`, and folders in the place of files.
 
-use crate::support::{FILES, fails, file, folder, output, run, succeeds};
+use crate::support::{arclight, complains, fails, file, folder, output, ran, succeeds};
 use serde_json::Value;
 use std::path::Path;
 use testkit::Checkpoint;
@@ -120,7 +120,11 @@ fn what_is_wrong_with_a_folder_is_one_line() {
 #[test]
 fn what_a_folder_is_converted_to_is_kept_on_request() {
     let from = llama("llama-kept", |_| {});
-    let cache = FILES.path().join("arclight/converted");
+    // Of its own: others list what is kept.
+    let home = folder("llama-kept-cache");
+    let cache = Path::new(&home).join("arclight/converted");
+    let arclight =
+        |args: &[&str]| ran(arclight(args).env("XDG_CACHE_HOME", &home).output().unwrap());
     let kept = || -> Vec<String> {
         let entries = std::fs::read_dir(&cache).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().into_string().unwrap());
@@ -128,7 +132,7 @@ fn what_a_folder_is_converted_to_is_kept_on_request() {
     };
     let run = |more: &[&str]| {
         let args = ["run", &from, "-p", "the", "-n", "12", "--ignore-eos", "--temp", "0"];
-        let ran = run(&[&args[..], more].concat());
+        let ran = arclight(&[&args[..], more].concat());
         assert_eq!(ran.code, Some(0), "{}", ran.err);
         ran
     };
@@ -163,6 +167,35 @@ fn what_a_folder_is_converted_to_is_kept_on_request() {
     let again = kept();
     assert!(again.len() == 1 && again != names, "{again:?}");
     // So is one whose file was damaged.
+    let whole = std::fs::read(cache.join(&again[0])).unwrap();
     std::fs::write(cache.join(&again[0]), b"GGUF").unwrap();
     assert_eq!(run(&[]).out, plain.out);
+
+    // The list has it, also when its folder is gone, and it can be taken away.
+    let listed = || {
+        let list: Value = serde_json::from_str(&arclight(&["list", "-o", "json"]).out).unwrap();
+        let all = list["converted"].as_array().unwrap().clone();
+        all.into_iter().find(|one| one["folder"].as_str() == Some(&from))
+    };
+    assert_eq!(listed().unwrap()["quant"], Value::Null, "it is damaged");
+    std::fs::write(cache.join(&again[0]), &whole).unwrap();
+    let one = listed().unwrap();
+    assert_eq!([&one["gone"], &one["bytes"]], [&Value::from(false), &Value::from(whole.len())]);
+    assert!(matches!(one["quant"].as_str(), Some("F16" | "BF16" | "F32")), "{one}");
+    assert!(one["made"].as_u64() > Some(1_700_000_000), "{one}");
+    std::fs::remove_dir_all(&from).unwrap();
+    assert_eq!(listed().unwrap()["gone"], true);
+    let list = arclight(&["list"]).out;
+    assert!(list.contains("converted from") && list.contains(&format!("{from} (gone)")), "{list}");
+    let asks = arclight(&["rm", &from]);
+    assert_eq!(asks.code, Some(2));
+    assert!(asks.err.contains(&again[0]) && asks.err.contains("add --yes"), "{}", asks.err);
+    let line = complains(2, &arclight(&["rm", &from, "--yes", "--all"]));
+    assert!(line.contains("--all wants a repository"), "{line}");
+    assert_eq!(kept().len(), 1);
+    let removed = arclight(&["rm", &from, "--yes"]).out;
+    assert!(removed.contains("are free now"), "{removed}");
+    assert!(kept().is_empty() && listed().is_none());
+    let line = complains(1, &arclight(&["rm", &from, "--yes"]));
+    assert!(line.contains(&format!("no conversion of {from} is kept")), "{line}");
 }
