@@ -1,6 +1,7 @@
 //! Images of the command line: the encoder beside a model, pictures from files, prompts with them.
 
 use crate::error::Error;
+use crate::hub::{self, Missing};
 use crate::term::note;
 use arclight_engine::{Encoder, ModelFile, Prompt};
 use chat::{Needs, normalize_with_images};
@@ -14,8 +15,8 @@ use vision::{Bounds, Picture, Piece};
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Images")]
 pub(crate) struct ImageArgs {
-    /// GGUF file of the image encoder [default: the one named mmproj that is beside the model]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "no_mmproj")]
+    /// Image encoder: a GGUF file, or OWNER/REPO[:FILE] [default: the one named mmproj that is beside the model]
+    #[arg(long, value_name = "MMPROJ", value_hint = ValueHint::FilePath, conflicts_with = "no_mmproj")]
     mmproj: Option<PathBuf>,
     /// Leave the image encoder that is beside the model alone
     #[arg(long)]
@@ -27,9 +28,14 @@ impl ImageArgs {
     ///
     /// # Errors
     /// When it is no file of an image encoder of a supported family, or several are beside the model.
-    pub(crate) fn file(&self, model: &ModelFile) -> Result<Option<ModelFile>, Error> {
+    pub(crate) fn file(
+        &self,
+        model: &ModelFile,
+        offline: bool,
+    ) -> Result<Option<ModelFile>, Error> {
+        let missing = if offline { Missing::Offline } else { Missing::Fetch };
         let path = match &self.mmproj {
-            Some(path) => path.clone(),
+            Some(path) => hub::encoder(path, missing)?,
             None if self.no_mmproj => return Ok(None),
             None => match beside(model.path())? {
                 Some(path) => path,
@@ -46,8 +52,12 @@ impl ImageArgs {
     }
 }
 
-/// The one file in a model's folder whose name says that it is an image encoder.
+/// The one file in a model's folder whose name says that it is an image encoder. In a cache of repositories it is the
+/// one that would have been fetched with the model.
 fn beside(model: &Path) -> Result<Option<PathBuf>, Error> {
+    if let Some((snapshot, file)) = in_snapshot(model) {
+        return Ok(::hub::encoder_beside(snapshot, file).map(|file| snapshot.join(file)));
+    }
     let folder = match model.parent() {
         Some(folder) if model.is_file() && folder == Path::new("") => Path::new("."),
         Some(folder) if model.is_file() => folder,
@@ -68,6 +78,17 @@ fn beside(model: &Path) -> Result<Option<PathBuf>, Error> {
         return Err(Error::Usage(text));
     }
     Ok(found.pop())
+}
+
+/// The folder of a repository's commit, and the model's path in it.
+fn in_snapshot(model: &Path) -> Option<(&Path, &Path)> {
+    let snapshot = model.ancestors().skip(1).find(|folder| {
+        let above = folder.parent();
+        let repo = above.and_then(Path::parent).and_then(Path::file_name);
+        above.is_some_and(|above| above.ends_with("snapshots"))
+            && repo.is_some_and(|name| name.to_string_lossy().starts_with("models--"))
+    })?;
+    Some((snapshot, model.strip_prefix(snapshot).ok()?))
 }
 
 /// Reads a picture from a file.

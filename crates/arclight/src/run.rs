@@ -116,7 +116,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
         args.image.iter().map(|path| images::picture(path)).collect::<Result<Vec<_>, _>>()?;
     let encoder = match pictures.is_empty() {
         true => None,
-        false => Some(args.images.file(&file)?.ok_or_else(images::sees_nothing)?),
+        false => {
+            let encoder = args.images.file(&file, args.model.offline)?;
+            Some(encoder.ok_or_else(images::sees_nothing)?)
+        }
     };
     let recorder = args.profile.as_deref().map(Recorder::create).transpose()?;
     interrupt::install();

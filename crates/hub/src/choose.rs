@@ -3,7 +3,7 @@
 //! A repository holds one model in several quantisations, each a file or a series of files
 //! (`-00001-of-00003.gguf`), and files that are no model to run: the vision part of a model (`mmproj`),
 //! importance matrices. What a file is shows in its name alone. The order without a choice begins as
-//! that of llama.cpp's `-hf`.
+//! that of llama.cpp's `-hf`, and a model's image encoder is chosen as there.
 
 use crate::name::Pick;
 use std::collections::BTreeMap;
@@ -91,12 +91,14 @@ pub(crate) fn choose(files: &[String], pick: &Pick) -> Result<Candidate, NoChoic
                 Some(Candidate { files: vec![exact.clone()], quant: quant(exact) })
             })
         }
+        Pick::Encoder(quant) => encoder_of_type(files, quant.as_deref())?,
     };
     if let Some(found) = found {
         return Ok(found);
     }
     let gap = gaps.into_iter().find(|(first, _)| match pick {
         Pick::Default => true,
+        Pick::Encoder(_) => false,
         Pick::Quant(asked) => quant(first).eq_ignore_ascii_case(asked),
         Pick::File(file) => first_part(first) == first_part(file),
     });
@@ -113,7 +115,61 @@ pub(crate) fn choose(files: &[String], pick: &Pick) -> Result<Candidate, NoChoic
         },
         Pick::Quant(asked) => NoChoice::NotAmong { asked: asked.clone(), have: labels(&all) },
         Pick::Default => NoChoice::NoGguf,
+        Pick::Encoder(_) => {
+            NoChoice::NotAmong { asked: "an image encoder (mmproj)".to_owned(), have: labels(&all) }
+        }
     })
+}
+
+/// The image encoder for a model among these files: of those in its folder or in folders around it one in the nearest,
+/// and of these the one whose weights have about as many bits as the model's.
+pub(crate) fn encoder_beside(files: &[String], model: &str) -> Option<String> {
+    let bits = bits(&quant(model));
+    let suits = |file: &&String| {
+        let folder = &file[..file.len() - base(file).len()];
+        is_encoder(file) && file.as_str() != model && model.starts_with(folder)
+    };
+    let folders = |file: &str| std::cmp::Reverse(file.matches('/').count());
+    let rank = |file: &String| (folders(file), self::bits(&quant(file)).abs_diff(bits));
+    files.iter().filter(suits).min_by_key(|file| (rank(file), *file)).cloned()
+}
+
+/// The image encoder of a repository, without a model that it is for.
+fn encoder_of_type(files: &[String], asked: Option<&str>) -> Result<Option<Candidate>, NoChoice> {
+    let mut all: Vec<&String> = files.iter().filter(|file| is_encoder(file)).collect();
+    // Most have one in F16; a model's own types are no measure here.
+    let order = ["F16", "FP16", "BF16", "F32", "Q8_0"];
+    all.sort_by_key(|file| {
+        let label = quant(file);
+        let rank = order.iter().position(|one| *one == label).unwrap_or(order.len());
+        (rank, file.matches('/').count(), *file)
+    });
+    let found = match asked {
+        // Whoever names a file gets it, whatever it is called.
+        Some(name) if name.to_ascii_lowercase().ends_with(".gguf") => {
+            files.iter().find(|file| *file == name || base(file) == name)
+        }
+        Some(label) => all.iter().find(|file| quant(file).eq_ignore_ascii_case(label)).copied(),
+        None => all.first().copied(),
+    };
+    if let (None, Some(asked), false) = (found, asked, all.is_empty()) {
+        let have = sorted(all.into_iter().cloned().collect());
+        return Err(NoChoice::NotAmong { asked: asked.to_owned(), have });
+    }
+    Ok(found.map(|file| Candidate { files: vec![file.clone()], quant: quant(file) }))
+}
+
+/// Bits of a weight, by the label of its type; 0 where it does not tell.
+fn bits(label: &str) -> u32 {
+    let digits = label.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().unwrap_or(0)
+}
+
+/// GGUF files that are the vision part of a model.
+pub(crate) fn is_encoder(file: &str) -> bool {
+    let name = base(file).to_ascii_lowercase();
+    name.ends_with(".gguf") && name.contains("mmproj")
 }
 
 /// How each is asked for: by its quantisation, or by its file where the name does not tell one.
@@ -218,6 +274,35 @@ mod tests {
 
     fn by_quant(label: &str) -> Pick {
         Pick::Quant(label.to_owned())
+    }
+
+    #[test]
+    fn encoders_are_chosen_by_folder_and_bits() {
+        let all = [
+            "Q4_K_M/m-Q4_K_M.gguf",
+            "m-BF16.gguf",
+            "m-Q4_K_M.gguf",
+            "mmproj-m-BF16.gguf",
+            "mmproj-m-F32.gguf",
+            "mmproj-m-Q8_0.gguf",
+            "other/mmproj-F16.gguf",
+        ];
+        let of = |model: &str| encoder_beside(&files(&all), model);
+        assert_eq!(of("m-Q4_K_M.gguf").as_deref(), Some("mmproj-m-Q8_0.gguf"));
+        assert_eq!(of("m-BF16.gguf").as_deref(), Some("mmproj-m-BF16.gguf"));
+        // In a folder around the model, but in none beside it.
+        assert_eq!(of("Q4_K_M/m-Q4_K_M.gguf").as_deref(), Some("mmproj-m-Q8_0.gguf"));
+        assert_eq!(of("other/m-Q8_0.gguf").as_deref(), Some("other/mmproj-F16.gguf"));
+        assert_eq!(encoder_beside(&files(&all[..3]), all[0]), None);
+
+        let of = |quant: Option<&str>| choose(&files(&all), &Pick::Encoder(quant.map(Into::into)));
+        assert_eq!(of(None).unwrap().files, ["other/mmproj-F16.gguf"]);
+        assert_eq!(of(Some("bf16")).unwrap().files, ["mmproj-m-BF16.gguf"]);
+        assert!(
+            matches!(of(Some("Q5_0")), Err(NoChoice::NotAmong { have, .. }) if have.len() == 4)
+        );
+        let none = choose(&files(&all[..3]), &Pick::Encoder(None));
+        assert!(matches!(none, Err(NoChoice::NotAmong { asked, .. }) if asked.contains("mmproj")));
     }
 
     #[test]

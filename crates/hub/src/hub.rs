@@ -1,7 +1,7 @@
 //! Names to models: what is here, what a site has, and the way from there to here.
 
 use crate::api::{Api, Listing, RemoteFile};
-use crate::cache::RepoFolder;
+use crate::cache::{RepoFolder, files_below};
 use crate::choose::{self, NoChoice};
 use crate::fetch::fetch;
 use crate::http::Http;
@@ -51,6 +51,8 @@ pub struct Remote {
     commit: String,
     branch: &'static str,
     files: Vec<RemoteFile>,
+    /// The image encoder that goes with it.
+    encoder: Option<RemoteFile>,
     /// Licence of the weights, by the site's identifier.
     pub licence: Option<String>,
     /// As files are labelled: `Q4_K_M`; empty if its name does not tell.
@@ -76,9 +78,18 @@ impl Remote {
         known.map(|file| (file.path.as_str(), file.checksum.hex()))
     }
 
-    /// Bytes of all files.
+    /// Bytes of all files, that of the image encoder among them.
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.size).sum()
+        self.all().map(|file| file.size).sum()
+    }
+
+    /// The image encoder (`mmproj`) that the repository has for the model, which is fetched with it, and its bytes.
+    pub fn encoder(&self) -> Option<(&str, u64)> {
+        self.encoder.as_ref().map(|file| (file.path.as_str(), file.size))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &RemoteFile> {
+        self.files.iter().chain(&self.encoder)
     }
 }
 
@@ -117,6 +128,21 @@ impl Hub {
                 found
             }
         }
+    }
+
+    /// The name of the image encoder that is meant where a name stands for one: a file by its name, and otherwise the
+    /// encoder of the repository, with the type that the name says.
+    ///
+    /// # Errors
+    /// When a short name is unknown.
+    pub fn encoder_name(&self, name: &Name) -> Result<Name, Error> {
+        let asked = match name {
+            Name::Repo { pick: Pick::Quant(asked) | Pick::File(asked), .. } => Some(asked.clone()),
+            Name::Repo { .. } => None,
+            Name::Short { quant, .. } => quant.clone(),
+        };
+        let (repo, _) = self.meaning(name)?;
+        Ok(Name::Repo { repo, pick: Pick::Encoder(asked) })
     }
 
     /// All models on this machine.
@@ -176,6 +202,10 @@ impl Hub {
         let api = Api { settings: &self.settings, http: &http };
         let listing = api.listing(&repo, &mut |why, wait| report(Event::Wait { why, wait }))?;
         let (quant, files) = pick_of(&api, &repo, &pick, &listing)?;
+        let encoder = match pick {
+            Pick::Encoder(_) => None,
+            _ => encoder_of(&files, &listing),
+        };
         let folder = self.folder(&repo);
         let left = |file: &RemoteFile| match folder.blob(file.checksum.hex()).exists() {
             true => 0,
@@ -185,9 +215,9 @@ impl Hub {
                 file.size - begun.map_or(0, |b| b.done)
             }
         };
-        let missing = files.iter().map(left).sum();
+        let missing = files.iter().chain(&encoder).map(left).sum();
         let Listing { commit, branch, licence, .. } = listing;
-        Ok(Remote { repo, commit, branch, files, licence, quant, missing })
+        Ok(Remote { repo, commit, branch, files, encoder, licence, quant, missing })
     }
 
     /// Brings what a site has: only what is not here yet.
@@ -205,7 +235,7 @@ impl Hub {
         check_space(&folder.blobs(), remote.missing)?;
         let http = self.http(remote.repo.site)?;
         let api = Api { settings: &self.settings, http: &http };
-        for file in &remote.files {
+        for file in remote.all() {
             let etag = file.checksum.hex();
             let blob = folder.blob(etag);
             let _lock = folder.lock(etag, &mut || report(Event::Busy { file: &file.path }))?;
@@ -245,7 +275,14 @@ impl Hub {
             };
             return Err(Error::NotOurs { path: model.path().to_owned(), owner });
         };
-        folder.remove(files)
+        let mut freed = folder.remove(files)?;
+        // Without a model its image encoder is of no use.
+        let rest = || folder.snapshots().into_iter().flat_map(|one| files_below(&one));
+        if !rest().any(|file| file.ends_with(".gguf") && !choose::is_encoder(&file)) {
+            let encoders: Vec<String> = rest().filter(|file| choose::is_encoder(file)).collect();
+            freed += folder.remove(&encoders)?;
+        }
+        Ok(freed)
     }
 
     /// Removes what has come of a download that was not finished; gives the bytes that are free now.
@@ -268,6 +305,14 @@ impl Hub {
         let token = self.settings.token.as_deref().filter(|_| site == Site::HuggingFace);
         Http::new(&self.settings, self.settings.endpoint_of(site), token)
     }
+}
+
+/// The image encoder that a repository has for a model.
+fn encoder_of(model: &[RemoteFile], listing: &Listing) -> Option<RemoteFile> {
+    let first = model.first().filter(|file| !choose::is_encoder(&file.path))?;
+    let names: Vec<String> = listing.files.iter().map(|file| file.path.clone()).collect();
+    let name = choose::encoder_beside(&names, &first.path)?;
+    listing.files.iter().find(|file| file.path == name).cloned()
 }
 
 /// The files of a listing that are asked for, and how they are labelled.

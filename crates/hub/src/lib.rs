@@ -38,7 +38,7 @@ mod table;
 
 pub use error::Error;
 pub use hub::{Event, Hub, Remote};
-pub use local::{Model, Place};
+pub use local::{Model, Place, encoder_beside};
 pub use name::{Name, Pick, Repo, Site};
 pub use partial::Unfinished;
 pub use settings::Settings;

@@ -80,6 +80,12 @@ impl Model {
     }
 }
 
+/// The image encoder (`mmproj`) that goes with a model in a folder of a repository's files; the model's path and the
+/// result are relative to the folder.
+pub fn encoder_beside(folder: &Path, model: &Path) -> Option<PathBuf> {
+    choose::encoder_beside(&files_below(folder), model.to_str()?).map(PathBuf::from)
+}
+
 /// The models that a repository's name stands for, the one to take first.
 pub(crate) fn of_repo(settings: &Settings, repo: &Repo, pick: &Pick) -> Vec<Model> {
     let folder = RepoFolder::new(settings.cache_of(repo.site), repo);
@@ -169,6 +175,7 @@ fn name_of(repo: &Repo, files: &[String], chosen: &Candidate, pick: &Pick) -> St
         && choose::choose(files, &quant).is_ok_and(|found| found.files == chosen.files);
     let pick = match pick {
         Pick::File(file) if !by_quant => Pick::File(file.clone()),
+        Pick::Encoder(_) => Pick::File(chosen.files[0].clone()),
         _ if by_quant => quant,
         _ => Pick::File(chosen.files[0].clone()),
     };

@@ -58,6 +58,8 @@ pub enum Pick {
     Quant(String),
     /// This one.
     File(String),
+    /// The image encoder (`mmproj`), if need be the one of this type or in this file.
+    Encoder(Option<String>),
 }
 
 /// A name that follows the grammar.
@@ -185,7 +187,8 @@ impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Name::Repo { repo, pick } => match pick {
-                Pick::Default => write!(f, "{repo}"),
+                Pick::Default | Pick::Encoder(None) => write!(f, "{repo}"),
+                Pick::Encoder(Some(pick)) => write!(f, "{repo}:{pick}"),
                 Pick::Quant(pick) | Pick::File(pick) => write!(f, "{repo}:{pick}"),
             },
             Name::Short { family, tag, quant } => {

@@ -50,7 +50,7 @@ pub(crate) fn of_repo(roots: &[PathBuf], repo: &Repo, pick: &Pick) -> Vec<Model>
                 let wanted = match pick {
                     Pick::Default => true,
                     Pick::Quant(quant) => quant.eq_ignore_ascii_case(&tag),
-                    Pick::File(_) => false,
+                    Pick::File(_) | Pick::Encoder(_) => false,
                 };
                 let [host, owner, name] = path;
                 found.extend(wanted.then(|| model(root, &[host, owner, name, &tag])).flatten());

@@ -129,7 +129,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
     if args.template.chat_template.is_none() {
         require_template(&file)?;
     }
-    let encoder = args.images.file(&file)?;
+    let encoder = args.images.file(&file, args.model.offline)?;
     let source = template_source(args, &file)?;
     let servers = args.mcp.connect()?;
     let (options, untuned) = args.machine.options_at_start(&file)?;

@@ -49,20 +49,35 @@ pub(crate) enum Missing {
 /// whoever opens it says so.
 pub(crate) fn file(text: &Path, missing: Missing) -> Result<PathBuf, Error> {
     let Some(name) = name(text)? else { return Ok(text.to_owned()) };
+    file_of(&name, missing)
+}
+
+/// The file that a name stands for.
+fn file_of(name: &Name, missing: Missing) -> Result<PathBuf, Error> {
     let mut settings = Settings::from_env()?;
     settings.offline |= missing == Missing::Offline;
     let hub = Hub::new(settings);
-    if let Some(model) = here(&hub, &name) {
+    if let Some(model) = here(&hub, name) {
         if !model.is_ours() {
             note!("{name}: the file of {}, {}", model.place, model.path().display());
         }
         return Ok(model.path().to_owned());
     }
     if missing == Missing::Refuse {
-        return Err(not_here(&hub, &name));
+        return Err(not_here(&hub, name));
     }
     let before = format!("{name} is not on this machine; ");
-    Ok(pull::fetch(&hub, &name, &before)?.path().to_owned())
+    Ok(pull::fetch(&hub, name, &before)?.path().to_owned())
+}
+
+/// The file of what a command line calls an image encoder: a path, or a name of a repository that has one.
+///
+/// # Errors
+/// As [`file`].
+pub(crate) fn encoder(text: &Path, missing: Missing) -> Result<PathBuf, Error> {
+    let Some(name) = name(text)? else { return Ok(text.to_owned()) };
+    let hub = Hub::new(Settings::from_env()?);
+    file_of(&hub.encoder_name(&name)?, missing)
 }
 
 /// The name that an argument is; `None` if it is a path.

@@ -24,7 +24,8 @@ pub(crate) struct PullArgs {
 const HELP: &str = "\
 Models come from the Hugging Face Hub, or with ms: before the name from ModelScope, into the
 cache that other programs have for them too. What is here already is not fetched again, and
-what was begun goes on.
+what was begun goes on. Where the repository has an image encoder (mmproj) for the model, it
+is fetched too.
 
 Environment:
   HF_TOKEN         token for gated and private models
@@ -70,7 +71,9 @@ pub(super) fn fetch(hub: &Hub, name: &Name, before: &str) -> Result<Model, Error
             missing => format!("{} to fetch; Ctrl-C keeps what has come", size(missing)),
         };
         let licence = remote.licence.as_ref().map(|l| format!(", licence {l}")).unwrap_or_default();
-        note!("{before}{}{quant} from {from}{licence}: {what}", remote.repo().id());
+        let with = remote.encoder().map(|(file, _)| format!(", with the image encoder {file}"));
+        let with = with.unwrap_or_default();
+        note!("{before}{}{quant}{with} from {from}{licence}: {what}", remote.repo().id());
     }
     Ok(hub.fetch(&remote, &mut |event| progress.tell(&event))?)
 }

@@ -402,7 +402,7 @@ impl ServeArgs {
     }
 
     pub(crate) fn serving(&self, model: &ModelFile) -> Result<ReplicaOptions, Error> {
-        let encoder = self.images.file(model)?;
+        let encoder = self.images.file(model, self.model.offline)?;
         Ok(ReplicaOptions {
             replicas: self.replicas,
             queue: Some(self.queue),

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
-use testkit::{FakeHub, Fault};
+use testkit::{FakeHub, FakeRepo, Fault};
 
 /// The repository that a short name stands for, with the demo model as its file.
 const REPO: &str = "Qwen/Qwen3-0.6B-GGUF";
@@ -81,6 +81,81 @@ fn a_short_name_runs_on_an_empty_machine_and_then_without_a_network() {
     assert!(world.hub.seen().is_empty(), "what is here is used without a question");
     let quiet = world.succeeds(&[&args[..], &["-q"]].concat());
     assert_eq!((quiet.out, quiet.err.as_str()), (plain.out, ""));
+}
+
+/// Puts a repository with several files on the site.
+fn repository<const N: usize>(world: &World, id: &str, files: [(&str, Vec<u8>); N]) {
+    let files = files.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
+    world.hub.put(id, FakeRepo { files, licence: None, token: None });
+}
+
+/// A picture.
+fn picture(world: &World) -> String {
+    let path = world.home.path().join("a.gif");
+    fs::write(&path, crate::images::PIXEL).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_image_encoder_comes_with_its_model_and_goes_with_it() {
+    let world = World::new();
+    let encoder = testkit::encoder(256);
+    let more = b"of more bits".to_vec();
+    repository(
+        &world,
+        REPO,
+        [(FILE, demo()), ("mmproj-F32.gguf", more), ("mmproj-Q8_0.gguf", encoder)],
+    );
+    let picture = picture(&world);
+    let ask = ["run", REPO, "--image", &picture, "-p", "What?", "-n", "8", "--greedy"];
+    let first = world.succeeds(&ask);
+    let with = "Q8_0, with the image encoder mmproj-Q8_0.gguf from";
+    assert!(first.err.contains(with), "{}", first.err);
+    let read = |ran: &Ran| ran.err.contains("image encoder: ") && ran.err.contains("mmproj-Q8_0");
+    assert!(read(&first), "{}", first.err);
+    world.hub.seen();
+    let again = world.succeeds(&ask);
+    assert_eq!(again.out, first.out);
+    assert!(world.hub.seen().is_empty(), "both are here");
+    // It is none of the models, and goes with the last of them.
+    let list = world.succeeds(&["list"]).out;
+    assert!(list.contains("Q8_0") && !list.contains("mmproj"), "{list}");
+    let path = world.succeeds(&["pull", "-q", REPO]).out;
+    let beside = Path::new(path.trim_end()).with_file_name("mmproj-Q8_0.gguf");
+    assert!(beside.exists());
+    world.succeeds(&["rm", REPO, "--yes"]);
+    assert!(!beside.exists());
+}
+
+#[test]
+fn an_image_encoder_has_a_name() {
+    let world = World::new();
+    let encoder = testkit::encoder(256);
+    let names = ["mmproj-F16.gguf", "mmproj-Q8_0.gguf", "sub/other.gguf"];
+    repository(&world, "someone/eyes", names.map(|name| (name, encoder.clone())));
+    let picture = picture(&world);
+    let with = |mmproj: &str, more: &[&str]| {
+        let args = ["run", "--image", &picture, "-p", "What?", "-n", "4", "--greedy"];
+        world.run(&[&args[..], &["--mmproj", mmproj], more].concat())
+    };
+    let first = with("someone/eyes", &[]);
+    assert_eq!(first.code, Some(0), "{}", first.err);
+    assert!(first.err.contains("someone/eyes F16 from"), "{}", first.err);
+    world.hub.seen();
+    let again = with("someone/eyes", &["--offline"]);
+    assert_eq!((again.code, &again.out), (Some(0), &first.out), "{}", again.err);
+    assert!(world.hub.seen().is_empty(), "it is here");
+    for (name, quant) in [("someone/eyes:Q8_0", "Q8_0 "), ("someone/eyes:sub/other.gguf", "")] {
+        let ran = with(name, &[]);
+        assert_eq!((ran.code, &ran.out), (Some(0), &first.out), "{}", ran.err);
+        assert!(ran.err.contains(&format!("someone/eyes {quant}from")), "{}", ran.err);
+    }
+    let line = complains_last(1, &with("someone/eyes:Q5_0", &[]));
+    assert!(line.contains("mmproj-F16.gguf"), "{line}");
+    let line = complains_last(1, &with(REPO, &[]));
+    assert!(line.contains("has no image encoder (mmproj)"), "{line}");
+    let line = complains_last(1, &with("someone/ears", &["--offline"]));
+    assert!(line.contains("someone/ears") && line.contains("offline"), "{line}");
 }
 
 #[test]
