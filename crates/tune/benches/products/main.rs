@@ -66,8 +66,8 @@ impl Options {
                 |text: &str| text.parse::<usize>().map_err(|e| format!("{name} {text}: {e}"));
             match name.as_str() {
                 "type" => {
-                    options.ty =
-                        TensorType::from_name(value).ok_or_else(|| format!("no type {value}"))?
+                    let ty = TensorType::from_name(value);
+                    options.ty = ty.ok_or_else(|| format!("no type {value}"))?;
                 }
                 "hidden" => options.hidden = number(value)?,
                 "ffn" => options.ffn = number(value)?,
@@ -80,7 +80,10 @@ impl Options {
                 _ => return Err(format!("no option {name}")),
             }
         }
-        if options.hidden % 512 != 0 || options.ffn % 256 != 0 || options.tokens.contains(&0) {
+        if !options.hidden.is_multiple_of(512)
+            || !options.ffn.is_multiple_of(256)
+            || options.tokens.contains(&0)
+        {
             return Err("hidden must be a multiple of 512, ffn of 256, and tokens not 0".to_owned());
         }
         Ok(options)
