@@ -116,7 +116,7 @@ pub(crate) fn choose(files: &[String], pick: &Pick) -> Result<Candidate, NoChoic
         Pick::Quant(asked) => NoChoice::NotAmong { asked: asked.clone(), have: labels(&all) },
         Pick::Default => NoChoice::NoGguf,
         Pick::Encoder(_) => {
-            NoChoice::NotAmong { asked: "an image encoder (mmproj)".to_owned(), have: labels(&all) }
+            NoChoice::NotAmong { asked: "image encoder (mmproj)".to_owned(), have: Vec::new() }
         }
     })
 }
