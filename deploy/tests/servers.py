@@ -39,6 +39,7 @@ class Server:
                 return self
             assert self.process.poll() is None, self.log.read_text()
             time.sleep(0.05)
+        self.kill()
         raise AssertionError(f"not ready: {self.log.read_text()}")
 
     def kill(self):
