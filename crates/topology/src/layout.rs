@@ -21,6 +21,8 @@ use std::fmt;
 
 /// Most threads or groups: as many as there can be CPUs.
 const MAX_THREADS: usize = MAX_ID as usize + 1;
+/// Virtual nodes at most: each has its own copy of what all nodes need, so that a thousand would load for hours.
+const MAX_VIRTUAL: usize = 64;
 
 /// Groups of CPUs for a thread pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -79,13 +81,13 @@ impl fmt::Display for Layout {
 ///
 /// # Errors
 /// [`Error::ZeroThreads`], [`Error::ZeroGroups`], [`Error::TooFewThreads`] when `threads` is less
-/// than `groups`, [`Error::TooMany`] beyond 8192 of either.
+/// than `groups`, [`Error::TooMany`] beyond 8192 threads, or more groups than 64 or the machine's nodes.
 pub fn layout(
     machine: &Machine,
     groups: Option<usize>,
     threads: Option<usize>,
 ) -> Result<Layout, Error> {
-    check(groups, threads)?;
+    check(groups, threads, machine.nodes().len().max(MAX_VIRTUAL))?;
     let mut notes = vec![];
     let mut homes = homes(machine, &mut notes);
 
@@ -149,10 +151,10 @@ fn note_remote(machine: &Machine, groups: &[Group], notes: &mut Vec<String>) {
     }
 }
 
-fn check(groups: Option<usize>, threads: Option<usize>) -> Result<(), Error> {
-    for (what, asked) in [("threads", threads), ("nodes", groups)] {
-        if let Some(asked) = asked.filter(|&n| n > MAX_THREADS) {
-            return Err(Error::TooMany { what, asked, limit: MAX_THREADS });
+fn check(groups: Option<usize>, threads: Option<usize>, nodes: usize) -> Result<(), Error> {
+    for (what, asked, limit) in [("threads", threads, MAX_THREADS), ("nodes", groups, nodes)] {
+        if let Some(asked) = asked.filter(|&n| n > limit) {
+            return Err(Error::TooMany { what, asked, limit });
         }
     }
     match (groups, threads) {

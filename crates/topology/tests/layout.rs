@@ -169,6 +169,9 @@ fn impossible_requests_are_errors() {
     assert!(few.contains("4 nodes need at least 4 threads, one each, not 3"), "{few}");
     assert!(matches!(error(None, Some(usize::MAX)), Error::TooMany { what: "threads", .. }));
     assert!(matches!(error(Some(usize::MAX), None), Error::TooMany { what: "nodes", .. }));
+    // Virtual nodes have copies of their own: more than machines have are a slip of the hand.
+    assert!(layout(&m, Some(64), None).is_ok());
+    assert_eq!(error(Some(65), None).to_string(), "65 nodes: at most 64 are supported");
 }
 
 fn any_machine() -> impl Strategy<Value = FakeMachine> {
