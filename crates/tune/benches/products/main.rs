@@ -210,11 +210,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let machine = Machine::read()?;
     let mut bench = Products::new(&gguf, &machine, &options);
     for shape in bench.executor.matrix_shapes().swap_remove(0) {
+        let problem = Problem { shape: shape.shape, splits: vec![1], calls: shape.matrices };
+        let most = options.tokens.iter().copied().max().unwrap_or(1);
+        let default = bench.default(&problem, most);
         // Logits are made of one row at a time.
-        if shape.name.starts_with("output") || shape.name.starts_with("token_embd") {
+        if !bench.time(&problem, most, &default)?.is_finite() {
             continue;
         }
-        let problem = Problem { shape: shape.shape, splits: vec![1], calls: shape.matrices };
         let ways = ways(&mut bench, &problem, &options)?;
         for (at, &tokens) in options.tokens.iter().enumerate() {
             let mut times = vec![Vec::new(); ways.len()];
