@@ -3,6 +3,7 @@
 
 use std::thread;
 
+use fastrand::Rng;
 use gguf::TensorType;
 use half::f16;
 use kernels::{
@@ -28,14 +29,14 @@ const UNTOUCHED: u32 = 0x7fa0_5eed;
 /// The first one that differs.
 pub(crate) fn run(kernel: &Loaded) -> Result<(), Difference> {
     thread::scope(|scope| {
-        let start = |seed| scope.spawn(move || products(kernel, Noise(seed)));
+        let start = |seed| scope.spawn(move || products(kernel, Rng::with_seed(seed)));
         let threads: Vec<_> = (1..=THREADS).map(start).collect();
         let ended = threads.into_iter().map(|thread| thread.join().expect("it does not panic"));
         ended.collect()
     })
 }
 
-fn products(kernel: &Loaded, mut noise: Noise) -> Result<(), Difference> {
+fn products(kernel: &Loaded, mut noise: Rng) -> Result<(), Difference> {
     let scalar = Kernels::for_isa(Isa::Scalar).expect("always there");
     for blocks in BLOCKS {
         let cols = blocks * COLS;
@@ -100,7 +101,7 @@ fn compare(
 }
 
 /// Rows of random blocks, in the file's form, packed.
-fn tile(ty: TensorType, blocks: usize, noise: &mut Noise) -> Bytes {
+fn tile(ty: TensorType, blocks: usize, noise: &mut Rng) -> Bytes {
     let rows: Vec<Vec<u8>> = (0..TILE_ROWS)
         .map(|row| {
             let mut bytes = Vec::new();
@@ -118,11 +119,11 @@ fn tile(ty: TensorType, blocks: usize, noise: &mut Noise) -> Bytes {
 
 /// A block of Q8_0 or Q4_0: a half float, then quants. Random ones, and in turn the least and the greatest quants
 /// alone, scales of zero and those below the smallest normal number.
-fn block(ty: TensorType, turn: usize, noise: &mut Noise) -> Vec<u8> {
+fn block(ty: TensorType, turn: usize, noise: &mut Rng) -> Vec<u8> {
     let scale = match turn % 7 {
-        3 => f16::from_bits(noise.next() as u16 & 0x83ff),
+        3 => f16::from_bits(noise.u16(..) & 0x83ff),
         5 => f16::ZERO,
-        _ => f16::from_f32(noise.unit() * [1.0, 1e-3, 100.0][turn % 3]),
+        _ => f16::from_f32(unit(noise) * [1.0, 1e-3, 100.0][turn % 3]),
     };
     let mut block = scale.to_le_bytes().to_vec();
     let quants = ty.block_bytes() - 2;
@@ -131,14 +132,14 @@ fn block(ty: TensorType, turn: usize, noise: &mut Noise) -> Vec<u8> {
         (2, TensorType::Q8_0) => 0x7f,
         (1, _) => 0x00,
         (2, _) => 0xff,
-        _ => noise.next() as u8,
+        _ => noise.u8(..),
     }));
     block
 }
 
 /// A token's activations: random blocks of many sizes, blocks of one value, of zeros, and one that is not finite.
-fn quantised(scalar: &Kernels, blocks: usize, noise: &mut Noise) -> Bytes {
-    let token = noise.next() as usize;
+fn quantised(scalar: &Kernels, blocks: usize, noise: &mut Rng) -> Bytes {
+    let token = noise.usize(..1 << 20);
     let x = (0..blocks * COLS).map(|c| {
         let b = token + c / COLS;
         match b % 11 {
@@ -146,7 +147,7 @@ fn quantised(scalar: &Kernels, blocks: usize, noise: &mut Noise) -> Bytes {
             4 => -3.25,
             6 => 0.0,
             7 if c.is_multiple_of(COLS) && token.is_multiple_of(3) => f32::INFINITY,
-            _ => noise.unit() * [1.0, 1e-4, 1e4][b % 3],
+            _ => unit(noise) * [1.0, 1e-4, 1e4][b % 3],
         }
     });
     let x: Vec<f32> = x.collect();
@@ -178,20 +179,7 @@ impl Bytes {
     }
 }
 
-/// Random numbers: SplitMix64 (Steele, Lea and Flood 2014).
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
-    }
-
-    /// From -1 to 1.
-    fn unit(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    }
+/// From -1 to 1.
+fn unit(noise: &mut Rng) -> f32 {
+    2.0 * noise.f32() - 1.0
 }
