@@ -114,8 +114,10 @@ impl Trials {
         if self.over {
             return;
         }
-        self.before = Some(bytes(executor));
+        // Bytes count where runs are compared; otherwise steps do.
+        self.before = Some(0);
         if self.policy.is_searching() {
+            self.before = Some(bytes(executor));
             let threads = self.threads(self.policy.threads(tokens));
             let level = executor.plan().levels().iter().position(|level| *level == threads);
             executor.force_level(level);
@@ -130,12 +132,14 @@ impl Trials {
         took: Option<Duration>,
     ) {
         let Some(before) = self.before.take() else { return };
+        let mut read = 0;
         if self.policy.is_searching() {
             executor.force_level(None);
+            read = bytes(executor).saturating_sub(before);
         }
         let Some(took) = took else { return };
-        let bytes = bytes(executor).saturating_sub(before);
-        self.changed = self.policy.observe(Step { tokens, bytes, seconds: took.as_secs_f64() });
+        self.changed =
+            self.policy.observe(Step { tokens, bytes: read, seconds: took.as_secs_f64() });
         if self.changed && !self.policy.is_searching() {
             let phases = self.phases();
             if self.told != phases {
