@@ -15,7 +15,8 @@ use kernels::How;
 const ROWS: f64 = 16.0;
 /// So many of the best by the model are timed by the rival that times: ten, as in Roller.
 pub(super) const TIMED: usize = 10;
-/// Bytes that a slice may fill: most of the first and of the second cache of a core.
+/// Bytes that a slice may fill: most of the first and of the second cache of a core, as servers have them now (32 KiB
+/// and 1 MiB or more).
 const LEVELS: [usize; 2] = [24 << 10, 768 << 10];
 /// Tokens with which a micro-kernel is timed: enough that weights are no matter.
 const MANY: usize = 64;
@@ -50,7 +51,9 @@ impl Rates {
             let seconds = bench.time(problem, MANY, &schedule).unwrap_or(f64::INFINITY);
             rates.push((kernel, whole * MANY as f64 / threads as f64 / seconds));
         }
-        Rates { kernels: rates, memory, cache: 4.0 * memory, threads, weight }
+        // A guess: what it decides is timed by one rival, and the other has no better.
+        let cache = 4.0 * memory;
+        Rates { kernels: rates, memory, cache, threads, weight }
     }
 
     /// Seconds that a schedule takes by the model.
