@@ -4,8 +4,9 @@
 //! where their figures are from. What the machine takes (quotas, sleep, the clock) is `topology::health`'s.
 
 use crate::company::Company;
+use serde::Serialize;
 use std::fmt;
-use topology::CpuId;
+use topology::{CpuId, percent};
 
 /// From this share of its limit on, while threads work, a memory is what counts.
 const NEAR_LIMIT: f64 = 0.7;
@@ -25,7 +26,7 @@ const MUCH_WORK: f64 = 0.8;
 const MUCH_COMPANY: f64 = 0.02;
 
 /// What takes speed, and what helps.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cause {
     /// A sentence with its figure.
     pub text: String,
@@ -98,15 +99,6 @@ pub struct ThreadWork {
     pub working: f64,
     /// Bytes of the weights that it multiplies; 0 if that is not known.
     pub weights: u64,
-}
-
-/// `12 %`, `3.4 %`.
-fn percent(share: f64) -> String {
-    match share * 100.0 {
-        p if p > 0.0 && p < 0.1 => "less than 0.1 %".to_owned(),
-        p if p > 0.0 && p < 9.95 => format!("{p:.1} %"),
-        p => format!("{p:.0} %"),
-    }
 }
 
 fn rate(bytes_per_second: f64) -> String {

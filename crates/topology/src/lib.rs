@@ -60,4 +60,4 @@ pub use idlist::{CpuList, Id, IdList, MAX_ID, NodeList};
 pub use layout::{Group, Layout, layout};
 pub use load::CpuTicks;
 pub use machine::{Cache, CacheId, CoreId, Cpu, CpuId, FirstCache, Machine, Node, NodeId};
-pub use stats::{median, quantile};
+pub use stats::{median, percent, quantile};

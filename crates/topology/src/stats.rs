@@ -1,4 +1,4 @@
-//! Medians and quantiles of measurements: one rule for the whole workspace.
+//! Medians and quantiles of measurements, and shares in words: one rule for the whole workspace.
 //!
 //! Between two samples values are interpolated (type 7 of Hyndman and Fan, 1996; the default of NumPy and R):
 //! with n samples in order, the quantile of p stands at place (n − 1) · p, counted from 0.
@@ -27,9 +27,25 @@ pub fn quantile(sorted: &[f64], p: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * part
 }
 
+/// A share in a sentence: `12 %`, `3.4 %`, `less than 0.1 %`.
+pub fn percent(share: f64) -> String {
+    match share * 100.0 {
+        p if p > 0.0 && p < 0.1 => "less than 0.1 %".to_owned(),
+        p if p > 0.0 && p < 9.95 => format!("{p:.1} %"),
+        p => format!("{p:.0} %"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_have_two_figures_where_that_says_more() {
+        let words = [0.0, 0.0004, 0.001, 0.0342, 0.0994, 0.0996, 0.5, 1.0].map(percent);
+        let wanted = ["0 %", "less than 0.1 %", "0.1 %", "3.4 %", "9.9 %", "10 %", "50 %", "100 %"];
+        assert_eq!(words, wanted);
+    }
 
     #[test]
     fn the_median_is_in_the_middle() {

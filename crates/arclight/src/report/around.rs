@@ -1,8 +1,6 @@
 //! What took speed from some work, whatever the model did: other programs, limits of the system, sleep.
 
-use arclight_engine::{Company, Engine};
-use serde::Serialize;
-use std::fmt;
+use arclight_engine::{Cause, Company, Engine};
 use std::path::Path;
 use topology::Machine;
 use topology::health::{Sample, check_between};
@@ -11,29 +9,6 @@ use topology::health::{Sample, check_between};
 pub(crate) struct Look {
     sample: Sample,
     company: Company,
-}
-
-/// What took speed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Cause {
-    /// A sentence with its figure.
-    pub(crate) text: String,
-    /// What mends it.
-    pub(crate) mend: Vec<String>,
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cause { text, mend } = self;
-        arclight_engine::Cause { text: text.clone(), mend: mend.clone() }.fmt(f)
-    }
-}
-
-impl From<arclight_engine::Cause> for Cause {
-    fn from(cause: arclight_engine::Cause) -> Cause {
-        let arclight_engine::Cause { text, mend } = cause;
-        Cause { text, mend }
-    }
 }
 
 impl Look {
@@ -50,7 +25,7 @@ impl Look {
         let checks = checks.iter().filter_map(|check| {
             Some(Cause { text: check.sentence()?, mend: check.mend().to_vec() })
         });
-        let company = company.as_ref().and_then(Company::cause).map(Cause::from);
+        let company = company.as_ref().and_then(Company::cause);
         company.into_iter().chain(checks).collect()
     }
 }

@@ -26,13 +26,14 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use around::{Cause, Look};
+pub(crate) use around::Look;
 pub(crate) use counters::{Counted, Meter, joules};
 pub(crate) use figures::NodesReport;
 pub(crate) use table::{wrap, wrap_at};
 
 use crate::error::Error;
 use crate::term;
+pub(crate) use arclight_engine::Cause;
 use arclight_engine::{Activity, Engine, NodeId, Placement, Plan};
 use figures::Facts;
 use reads::{ReadProbe, Reads};

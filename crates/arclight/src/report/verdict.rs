@@ -1,9 +1,8 @@
 //! What bounds the work, in words: no more than the figures support.
 
-use super::Cause;
 use super::figures::{Figures, NodesReport};
-use super::table::percent;
-use arclight_engine::{CpuId, GroupWork, Mode, ThreadWork, Work, between};
+use arclight_engine::{Cause, CpuId, GroupWork, Mode, ThreadWork, Work, between};
+use topology::percent;
 
 /// Sentences that are told.
 const MOST: usize = 4;
@@ -14,8 +13,8 @@ pub(super) fn of(report: &NodesReport, mode: Mode) -> Vec<Cause> {
     let Figures { time, .. } = &report.all;
     let step = report.seconds / report.steps as f64;
     let gap = time.between_steps * step;
-    let mut all: Vec<Cause> = work.causes().into_iter().map(Cause::from).collect();
-    all.extend(between(time.between_steps, step - gap, gap).map(Cause::from));
+    let mut all = work.causes();
+    all.extend(between(time.between_steps, step - gap, gap));
     if all.is_empty() {
         all.push(Cause { text: nothing(report, &work), mend: Vec::new() });
     }

@@ -5,8 +5,8 @@
 
 mod health;
 mod limits;
-mod phase;
 mod rates;
+mod readiness;
 mod recent;
 mod shape;
 mod why;
@@ -22,8 +22,8 @@ use axum::extract::State;
 use axum::http::Extensions;
 use health::Health;
 use limits::Limits;
-use phase::Phase;
 use rates::Looks;
+use readiness::Readiness;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use topology::Machine;
 
@@ -62,8 +62,8 @@ pub(crate) async fn status(
 fn of(app: &App, models: Option<Views>) -> Status {
     let own = models.as_ref().and_then(|Views(all)| all.iter().find(|one| one.name == app.name()));
     let (model, phase) = match app.model() {
-        Ok(model) => (Some(model), Phase::Ready),
-        Err(fault) => (None, Phase::of(&fault, own)),
+        Ok(model) => (Some(model), Readiness::Ready),
+        Err(fault) => (None, Readiness::of(&fault, own)),
     };
     let watcher = &app.status;
     if let (Some(model), Some(measure)) = (&model, app.options.measure_reads) {

@@ -5,7 +5,7 @@ use crate::fault::Fault;
 
 /// How far it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum Readiness {
     /// It is being loaded.
     #[default]
     Loading,
@@ -19,28 +19,28 @@ pub(super) enum Phase {
     Stopping,
 }
 
-impl Phase {
+impl Readiness {
     /// Of a model that cannot be had for a reason; `own` is what is told of it where the server has several.
-    pub(super) fn of(fault: &Fault, own: Option<&ModelView>) -> Phase {
+    pub(super) fn of(fault: &Fault, own: Option<&ModelView>) -> Readiness {
         match (fault.code, own) {
-            (Some("replica_failed"), _) => Phase::Failed(fault.message.clone()),
-            (Some("loading"), None) => Phase::Loading,
+            (Some("replica_failed"), _) => Readiness::Failed(fault.message.clone()),
+            (Some("loading"), None) => Readiness::Loading,
             (Some("loading"), Some(own)) => match (own.state, &own.error) {
-                ("loading", _) => Phase::Loading,
-                (_, Some(why)) => Phase::Failed(why.clone()),
-                (_, None) => Phase::Unloaded,
+                ("loading", _) => Readiness::Loading,
+                (_, Some(why)) => Readiness::Failed(why.clone()),
+                (_, None) => Readiness::Unloaded,
             },
-            _ => Phase::Stopping,
+            _ => Readiness::Stopping,
         }
     }
 
     pub(super) fn word(&self) -> &'static str {
         match self {
-            Phase::Loading => "loading",
-            Phase::Ready => "ready",
-            Phase::Unloaded => "unloaded",
-            Phase::Failed(_) => "failed",
-            Phase::Stopping => "stopping",
+            Readiness::Loading => "loading",
+            Readiness::Ready => "ready",
+            Readiness::Unloaded => "unloaded",
+            Readiness::Failed(_) => "failed",
+            Readiness::Stopping => "stopping",
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The status as it is written, and where its figures are from.
 
 use super::limits::Limit;
-use super::phase::Phase;
 use super::rates::{Done, Group, Look};
+use super::readiness::Readiness;
 use super::recent::Served;
 use super::why::{Facts, Reason, Worked};
 use crate::state::{App, Model};
@@ -233,7 +233,7 @@ struct Unknown {
 /// Puts everything together: the model with its engines now and before, and what costs speed on the machine.
 pub(super) fn status(
     app: &App,
-    phase: Phase,
+    phase: Readiness,
     loaded: Option<(&Model, Look, Option<Look>)>,
     checks: Vec<Check>,
     models: Option<Views>,

@@ -3,14 +3,15 @@
 //! What an engine's threads did is judged by [`Work`], as in the reports of the command line; here is what a server has
 //! beside: its queue, its pages, prompts and guesses.
 
-use super::phase::Phase;
 use super::rates::{Done, Group};
+use super::readiness::Readiness;
 use super::recent::Served;
 use super::shape::share;
 use arclight_engine::{Cause, GroupWork, Work, between};
 use schemars::JsonSchema;
 use serde::Serialize;
 use topology::health::Check;
+use topology::percent;
 
 /// From this share of the tiles on, so is that threads take them from each other.
 const MUCH_STOLEN: f64 = 0.2;
@@ -39,7 +40,7 @@ pub(super) struct Reason {
 /// What reasons are derived from.
 #[derive(Default)]
 pub(super) struct Facts {
-    pub(super) phase: Phase,
+    pub(super) phase: Readiness,
     pub(super) failures: Vec<String>,
     pub(super) running: usize,
     pub(super) waiting: usize,
@@ -109,13 +110,6 @@ impl From<Cause> for Reason {
     }
 }
 
-fn percent(share: f64) -> String {
-    match share * 100.0 {
-        tiny if tiny > 0.0 && tiny < 1.0 => "less than 1 %".to_owned(),
-        percent => format!("{percent:.0} %"),
-    }
-}
-
 fn plural(n: usize, word: &str) -> String {
     format!("{n} {word}{}", if n == 1 { "" } else { "s" })
 }
@@ -133,20 +127,20 @@ impl Facts {
     /// All reasons, those that cost most first.
     pub(super) fn reasons(&self) -> Vec<Reason> {
         match &self.phase {
-            Phase::Loading => return vec![tells("The model is being loaded.".into())],
-            Phase::Unloaded => {
+            Readiness::Loading => return vec![tells("The model is being loaded.".into())],
+            Readiness::Unloaded => {
                 return vec![tells(
                     "The model is not in memory: a request for it loads it.".into(),
                 )];
             }
-            Phase::Failed(why) => {
+            Readiness::Failed(why) => {
                 return vec![costs(
                     format!("The model is out of service: {why}."),
                     &["the server's log has more"],
                 )];
             }
-            Phase::Stopping => return vec![tells("The server is shutting down.".into())],
-            Phase::Ready => {}
+            Readiness::Stopping => return vec![tells("The server is shutting down.".into())],
+            Readiness::Ready => {}
         }
         let mut all = Vec::new();
         all.extend(self.failures.iter().map(|failure| {
@@ -345,7 +339,7 @@ mod tests {
             ..Done::default()
         };
         Facts {
-            phase: Phase::Ready,
+            phase: Readiness::Ready,
             running: 4,
             slots: 8,
             replicas: 1,
@@ -381,10 +375,13 @@ mod tests {
             reasons[0].text,
             "Nothing stands out: threads work 95 % of the time, and a step takes 49.0 ms for 4.0 answers on average."
         );
-        let idle = Facts { phase: Phase::Ready, ..Facts::default() };
+        let idle = Facts { phase: Readiness::Ready, ..Facts::default() };
         assert_eq!(first(&idle), "Nothing is computed: there has been no request yet.");
-        assert_eq!(first(&Facts { phase: Phase::Loading, ..busy() }), "The model is being loaded.");
-        let failed = Facts { phase: Phase::Failed("no pages".into()), ..busy() };
+        assert_eq!(
+            first(&Facts { phase: Readiness::Loading, ..busy() }),
+            "The model is being loaded."
+        );
+        let failed = Facts { phase: Readiness::Failed("no pages".into()), ..busy() };
         assert_eq!(first(&failed), "The model is out of service: no pages.");
     }
 

@@ -15,7 +15,7 @@ mod withheld;
 pub use others::Sample;
 
 use crate::files::Tree;
-use crate::{Cpu, Machine, NodeId};
+use crate::{Cpu, Machine, NodeId, percent};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -66,9 +66,7 @@ impl Check {
     /// What it takes, as a sentence with its figure; `None` where nothing is lost.
     pub fn sentence(&self) -> Option<String> {
         let State::Costs { share, .. } = self.state else { return None };
-        let percent = 100.0 * share;
-        let decimals = usize::from(percent < 9.95);
-        Some(format!("Up to {percent:.decimals$} % is lost to {}: {}.", self.name, self.seen))
+        Some(format!("Up to {} is lost to {}: {}.", percent(share), self.name, self.seen))
     }
 
     /// What mends it, the best first.
