@@ -25,7 +25,7 @@ SOFTMAX, SIGMOID, CHOSEN, MIXER = 1, 2, 3, -1  # what scores of experts become
 GATES = {"llama": CHOSEN, "granitemoe": CHOSEN, "gpt-oss": CHOSEN, "minimax-m2": SIGMOID, "llama4": SIGMOID,
          "nemotron_h_moe": SIGMOID, "lfm2moe": SIGMOID, "granitehybrid": CHOSEN,
          "phimoe": MIXER}
-NORMALISED = ("smallthinker", "qwen3moe", "minimax-m2", "ernie4_5-moe", "hunyuan-moe",
+NORMALISED = ("smallthinker", "qwen3moe", "qwen3vlmoe", "minimax-m2", "ernie4_5-moe", "hunyuan-moe",
               "qwen3next", "qwen35moe", "lfm2moe", "gemma4")
 SHARING = ("gemma3n", "gemma4")  # last layers may have no keys and values of their own
 NORMS_LAST = ("hunyuan-moe", "hunyuan-dense")  # after RoPE

@@ -13,7 +13,7 @@ Weights come from the rule of `weights.py`.
 import argparse
 import json
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Callable
 
@@ -176,6 +176,17 @@ def qwen3_config():
                            out_hidden_size=HIDDEN, num_position_embeddings=36, deepstack_visual_indexes=[0, 1]))
 
 
+def qwen35_config():
+    text = dict(TEXT, layer_types=["full_attention"] * 2, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16,
+                linear_value_head_dim=16, linear_conv_kernel_dim=4,
+                rope_parameters={"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 2, 2],
+                                 "mrope_interleaved": True, "partial_rotary_factor": 1.0})
+    return transformers.Qwen3_5Config(
+        text_config=text, image_token_id=IMAGE, vision_start_token_id=0, vision_end_token_id=1, video_token_id=2,
+        vision_config=dict(depth=3, hidden_size=48, intermediate_size=80, num_heads=4, patch_size=14,
+                           out_hidden_size=HIDDEN, num_position_embeddings=36, deepstack_visual_indexes=[]))
+
+
 def untiled(merge: int, patch: int) -> Callable:
     """A picture of Qwen's processor, whose patches are in the order of outputs and twice."""
     def tiles(got):
@@ -215,7 +226,7 @@ def mistral3_rows(got):
     return [width // 16] * (height // 16)
 
 
-def gemma4_config():
+def gemma4_config(limits: bool = False):
     # A window that is shorter than an image; layers without one read images as they read text.
     text = dict(TEXT, rms_norm_eps=1e-5, pad_token_id=0, sliding_window=10, head_dim=16, global_head_dim=16, hidden_size_per_layer_input=0,
                 vocab_size_per_layer_input=VOCAB, use_bidirectional_attention="vision", tie_word_embeddings=True,
@@ -226,7 +237,19 @@ def gemma4_config():
         text_config=text, audio_config=None, image_token_id=IMAGE, tie_word_embeddings=True, boi_token_id=0, eoi_token_id=1,
         vision_config=dict(hidden_size=64, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4,
                            head_dim=16, patch_size=8, position_embedding_size=64, pooling_kernel_size=3, standardize=True,
-                           use_clipped_linears=False, rms_norm_eps=1e-6))
+                           use_clipped_linears=limits, rms_norm_eps=1e-6))
+
+
+def gemma4_limits(count: int) -> dict:
+    """Numbers beside each matrix of a layer that its inputs and products are kept between."""
+    names = {**{f"attn_{m}": f"self_attn.{m}_proj" for m in "qkv"}, "attn_out": "self_attn.o_proj",
+             **{f"ffn_{m}": f"mlp.{m}_proj" for m in ("gate", "up", "down")}}
+    return {f"v.blk.{at}.{ours}.{end}": [(f"model.vision_tower.encoder.layers.{at}.{theirs}.{end}", lambda p: p.view(1))]
+            for at in range(count) for ours, theirs in names.items() for end in LIMITS}
+
+
+# Around what is limited by a few tenths of all numbers; other ones for inputs than for products.
+LIMITS = {"input_min": -0.9, "input_max": 1.1, "output_min": -0.7, "output_max": 0.6}
 
 
 def gemma4_processor():
@@ -451,6 +474,23 @@ FAMILIES = [
 ]
 
 
+BY_NAME = {family.name: family for family in FAMILIES}
+FAMILIES.append(replace(
+    BY_NAME["qwen3vl_images"], name="qwen35_images", reference="Qwen3_5ForConditionalGeneration", config=qwen35_config,
+    text_arch="qwen35",
+    text_tensors={name.replace("ffn_norm", "post_attention_norm"): tensor
+                  for name, tensor in BY_NAME["qwen3vl_images"].text_tensors.items()},
+    image_tensors={name: tensor for name, tensor in BY_NAME["qwen3vl_images"].image_tensors.items() if "deepstack" not in name},
+    keys={"projector_type": "qwen3vl_merger", "use_gelu": True, "vision": {**QWEN_VISION, "is_deepstack_layers": [False] * 3}},
+    text_keys={"rope.freq_base": 1e6, "rope.dimension_sections": [4, 2, 2, 0], "full_attention_interval": 4,
+               "ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.inner_size": 64,
+               "attention.recurrent_layers": [False, False]},
+    minus_one=lambda name: name.endswith("norm.weight") and not name.startswith("v.")))
+FAMILIES.append(replace(
+    BY_NAME["gemma4_images"], name="gemma4_limits", config=lambda: gemma4_config(limits=True),
+    image_tensors={**BY_NAME["gemma4_images"].image_tensors, **gemma4_limits(3)}))
+
+
 def unpermute(data: np.ndarray, heads: int) -> np.ndarray:
     """Rows of Q or K as the file has them, for half-split RoPE."""
     rows = data.reshape(heads, data.shape[0] // heads // 2, 2, *data.shape[1:])
@@ -459,7 +499,7 @@ def unpermute(data: np.ndarray, heads: int) -> np.ndarray:
 
 def fill(spec: Family, model, seed: int) -> tuple[dict, dict]:
     """The tensors of both files, with amplitude and offset, given to the model as well."""
-    buffers = {name: b for name, b in model.named_buffers() if name.endswith(("std_bias", "std_scale"))}
+    buffers = {name: b for name, b in model.named_buffers() if name.endswith(("std_bias", "std_scale", *LIMITS))}
     parameters = {**dict(model.named_parameters()), **buffers}
     left, files = set(parameters), []
     for tensors in (spec.text_tensors, spec.image_tensors):
@@ -471,7 +511,9 @@ def fill(spec: Family, model, seed: int) -> tuple[dict, dict]:
             to = [view(parameters[name].data) for name, view in views]
             shape = (sum(t.shape[0] for t in to), *to[0].shape[1:])
             kind = ours.removesuffix(".weight").removesuffix(".bias").rsplit(".", 1)[-1]
-            if kind in ("std_bias", "std_scale"):
+            if kind in LIMITS:
+                spread = (np.float32(0.0), np.float32(LIMITS[kind]))
+            elif kind in ("std_bias", "std_scale"):
                 spread = (np.float32(0.5), np.float32(1.0 if kind == "std_scale" else 0.0))
             elif kind in ("ln1", "ln2", "post_ln", "pre_ln", "norm", "input_norm"):
                 spread = (0.5, 1.0) if ours.endswith(".weight") else (0.2, 0.0)

@@ -326,6 +326,11 @@ SPECS = (
     Spec("qwen3vl", "qwen3vl", True, 2, 64, 4, 2, 16, 96, 5e6, 1e-6, "Qwen3VLText",
          {"rope_type": "default", "mrope_section": [4, 2, 2]},
          keys={"rope.dimension_sections": [4, 2, 2, 0], "n_deepstack_layers": 3}),
+    Spec("qwen3vlmoe", "qwen3vlmoe", False, 2, 64, 4, 2, 16, 96, 5e6, 1e-6, "Qwen3VLMoeText",
+         {"rope_type": "default", "mrope_section": [4, 2, 2]},
+         config=dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=48),
+         keys={"rope.dimension_sections": [4, 2, 2, 0], "n_deepstack_layers": 3, "expert_count": 8,
+               "expert_used_count": 3, "expert_feed_forward_length": 48}),
     # transformers has no Baichuan; the smaller one is a Llama, the larger one a Llama with ALiBi
     Spec("baichuan", "baichuan", False, 2, 64, 4, 4, 16, 96, 1e4, 1e-6, "Llama"),
     Spec("baichuan_alibi", "baichuan", False, 2, 64, 4, 4, 16, 96, 1e4, 1e-6, "Llama",

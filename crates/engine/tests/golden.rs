@@ -45,6 +45,7 @@ const DENSE: &[&str] = &[
     "internlm2",
     "qwen2vl",
     "qwen3vl",
+    "qwen3vlmoe",
     "baichuan",
     "baichuan_alibi",
     "nemotron",

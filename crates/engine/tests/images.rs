@@ -19,6 +19,8 @@ const MODELS: &[&str] = &[
     "qwen25vl_images",
     "qwen3vl_images",
     "gemma4_images",
+    "gemma4_limits",
+    "qwen35_images",
     "mistral3_images",
     "lfm2vl_images",
 ];

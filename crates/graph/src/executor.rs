@@ -558,7 +558,9 @@ impl Executor {
     /// What a step needs at least, over all places, whatever its form.
     pub fn needs(&self) -> Needs {
         let Replica { graph, plan, programs, weight_table, .. } = &*self.replicas[0];
-        let stages = &programs[&Variant::DECODE].stages;
+        // With adapters its products are those of a step without, and some besides, which are counted by themselves.
+        let variant = Variant { adapts: !graph.lows.is_empty(), ..Variant::DECODE };
+        let stages = &programs[&variant].stages;
         let home = |matrix| weight_table.home(matrix);
         let (kv, level) = (self.limits.kv, plan.levels().len() - 1);
         let mut needs = Needs::default();

@@ -11,7 +11,7 @@ use crate::router::Router;
 use crate::streams::Streams;
 use crate::sum::{Leaf, Sum};
 use crate::tensor::Domain;
-use crate::weight::{MatrixId, VectorId};
+use crate::weight::{Clamp, MatrixId, VectorId};
 use kernels::ActKind;
 
 /// Who does row-wise work.
@@ -55,6 +55,8 @@ pub struct Finish {
     pub product: Option<VectorId>,
     /// Added then.
     pub bias: Option<VectorId>,
+    /// What it is kept between then.
+    pub clamp: Option<Clamp>,
     /// Then.
     pub norm: Option<Norm>,
     /// What adapters add to the product before, and the matrix that they stand beside.
@@ -111,7 +113,8 @@ pub enum InstrKind {
     Load { x: BufId, out: BufId, width: usize },
     /// Norm of each row.
     Norm { x: BufId, norm: Norm, out: BufId },
-    /// Rows of f32 to rows of another kind, as wide as the input of `matrix`.
+    /// Rows of f32 to rows of another kind, as wide as the input of `matrix`, kept between its limits before; of the same
+    /// kind where there are such.
     Quantize { x: BufId, kind: ActKind, matrix: MatrixId, out: BufId },
     /// Matrix product, plus bias; each thread does its tiles. Columns that nodes share are summed in
     /// `splits` runs of each node, and with `push`, a summand goes to every node's copy. Of a matrix by

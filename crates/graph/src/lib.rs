@@ -99,6 +99,6 @@ pub use sum::Sum;
 pub use tensor::{Bundle, BundleInfo, Domain, Element, Header, Rows};
 pub use timing::{ShapeUse, usual_slice};
 pub use weight::{
-    ByHead, Catalog, Layout, Matrix, MatrixId, Members, PackBytes, Part, SplitBy, TensorSpec,
-    Turns, Vector, VectorId, WeightSource, WeightView,
+    ByHead, Catalog, Clamp, Layout, Matrix, MatrixId, Members, PackBytes, Part, SplitBy,
+    TensorSpec, Turns, Vector, VectorId, WeightSource, WeightView,
 };

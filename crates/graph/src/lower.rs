@@ -17,7 +17,7 @@ use crate::recurrent::HeadNorm;
 use crate::streams::Streams;
 use crate::sum::Sum;
 use crate::tensor::{Bundle, Domain};
-use crate::weight::{MatrixId, SplitBy, VectorId};
+use crate::weight::{Clamp, MatrixId, Part, SplitBy, VectorId};
 use kernels::ActKind;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -168,13 +168,20 @@ pub fn lower(
     lowering.out
 }
 
+/// How summands become a sum, and what it goes through then: a factor, a bias, limits.
+struct Summed {
+    sum: Sum,
+    product: Option<VectorId>,
+    bias: Option<VectorId>,
+    clamp: Option<Clamp>,
+}
+
 struct Lowering<'a> {
     graph: &'a Graph,
     variant: Variant,
     buffers: &'a mut Buffers,
     values: HashMap<Bundle, BufId>,
-    // And what they are multiplied by, and what is added to them.
-    sums: HashMap<Bundle, (Sum, Option<VectorId>, Option<VectorId>)>,
+    sums: HashMap<Bundle, Summed>,
     told: HashMap<Bundle, BufId>,
     /// What A of adapters has given beside products that are summands.
     lows: HashMap<Bundle, (BufId, MatrixId)>,
@@ -349,7 +356,8 @@ impl Lowering<'_> {
                     None => self.buffer(&m.name, out, layer, Work::Rows),
                     Some(sum) => {
                         let to = self.partial(&m.name, out, layer, &sum);
-                        self.sums.insert(out, (sum, m.parts[0].scale, m.parts[0].bias));
+                        let Part { scale: product, bias, clamp, .. } = m.parts[0];
+                        self.sums.insert(out, Summed { sum, product, bias, clamp });
                         self.lows.extend(low.map(|low| (out, (low, *matrix))));
                         to
                     }
@@ -416,7 +424,7 @@ impl Lowering<'_> {
                 let m = self.graph.matrix(*bank);
                 let sum = m.sum(1).expect("nodes share the columns of down");
                 let to = self.partial(&m.name, out, layer, &sum);
-                self.sums.insert(out, (sum, None, None));
+                self.sums.insert(out, Summed { sum, product: None, bias: None, clamp: None });
                 let push = self.variant.gather == Gather::Push;
                 let positions = m.bank.as_ref().expect("experts are a bank").positions();
                 let nodes = 0..self.graph.nodes;
@@ -536,7 +544,7 @@ impl Lowering<'_> {
                         else {
                             unreachable!("pairs are sums")
                         };
-                        let sum = self.sums[partial].0.clone();
+                        let sum = self.sums[partial].sum.clone();
                         finish.delta = self.lora_b(*partial, layer);
                         let also = Also { partial: self.value(*partial), finish, sum };
                         let mut finish = self.finish(first, (None, scale, None), false);
@@ -661,7 +669,11 @@ impl Lowering<'_> {
             })
         };
         let (bf16, q8) = (quantized(ActKind::Bf16, "bf16"), quantized(ActKind::Q8, "q8"));
-        Operand { f32: m.takes(ActKind::F32).then_some(from), bf16, q8 }
+        let f32 = match m.clamp {
+            Some(_) => quantized(ActKind::F32, "limited"),
+            None => m.takes(ActKind::F32).then_some(from),
+        };
+        Operand { f32, bf16, q8 }
     }
 
     /// Sums of squares of all query and key heads, told to every node. A head that several nodes have is the first

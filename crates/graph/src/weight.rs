@@ -198,6 +198,15 @@ pub struct MatrixId(pub(crate) u32);
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VectorId(pub(crate) u32);
 
+/// Two numbers that others are kept between: what is beyond one of them becomes it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Clamp {
+    /// The least, one number.
+    pub least: VectorId,
+    /// The largest, one number.
+    pub most: VectorId,
+}
+
 /// Which dimension of a matrix the nodes share.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum SplitBy {
@@ -226,6 +235,8 @@ pub struct Part {
     pub scale: Option<VectorId>,
     /// What is added to each row's product, `[rows]`, or `[experts, rows]` of a bank.
     pub bias: Option<VectorId>,
+    /// What products are kept between then.
+    pub clamp: Option<Clamp>,
     /// The experts whose matrices these are; of one, the shape above is meant.
     pub members: Option<Members>,
     /// Where its rows are in the tensor.
@@ -336,9 +347,20 @@ impl Part {
         cut: Cut,
     ) -> Part {
         let name = name.to_owned();
-        let (scale, bias, members) = (None, None, None);
-        let (layout, columns) = (Layout::Rows, None);
-        Part { name, ty, first: 0, rows, cols, cut, scale, bias, members, layout, columns }
+        Part {
+            name,
+            ty,
+            first: 0,
+            rows,
+            cols,
+            cut,
+            scale: None,
+            bias: None,
+            clamp: None,
+            members: None,
+            layout: Layout::Rows,
+            columns: None,
+        }
     }
 
     /// Matrices of the part.
@@ -360,6 +382,8 @@ pub struct Matrix {
     pub bank: Option<Bank>,
     /// If each head has rows of its own, which are multiplied with its own elements of the input.
     pub by_head: Option<ByHead>,
+    /// What inputs are kept between before they are multiplied.
+    pub clamp: Option<Clamp>,
 }
 
 /// A matrix of blocks on a diagonal: a block for each head.

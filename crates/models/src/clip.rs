@@ -33,6 +33,11 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     encoder.project(b, x)
 }
 
+/// Whether a tensor is of an encoder of sound, which some files have besides.
+pub(crate) fn is_of_sound(name: &str) -> bool {
+    name.starts_with("a.") || name.starts_with("mm.a.")
+}
+
 struct Encoder {
     v: Vision,
     rope: Option<RopeId>,
@@ -148,6 +153,8 @@ impl Encoder {
         };
         let output = b.attn_output(&o, v.hidden, &heads)?;
         self.own_bias(b, output, &name("attn_out"))?;
+        b.clamp(qkv)?;
+        b.clamp(output)?;
         let sees_all = v.window_period.is_none_or(|period| (layer + 1).is_multiple_of(period));
         let gemma4 = v.family == VisionFamily::Gemma4;
         let mut of_heads = |tensor: &str| b.vector(&name(&format!("{tensor}.weight")), dim);
@@ -215,6 +222,8 @@ impl Encoder {
             }
         };
         self.own_bias(b, out, &down)?;
+        b.clamp(matrix)?;
+        b.clamp(out)?;
         let y = b.norm(x, norm);
         let y = match (b.has(&weight(&gate)), v.family) {
             (true, VisionFamily::Gemma4) => b.gated(y, matrix, Activation::Gelu),

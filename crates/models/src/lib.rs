@@ -205,6 +205,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     page("plamo", "PLaMo", plamo::build),
     page("qwen2vl", "Qwen2-VL, Qwen2.5-VL", qwen2vl::build),
     page("qwen3vl", "Qwen3-VL", qwen3vl::build),
+    page("qwen3vlmoe", "Qwen3-VL with experts", qwen3vl::build_experts),
     page("bitnet", "BitNet b1.58", bitnet::build),
     page("bitnet-b1.58", "BitNet b1.58 2B4T", bitnet::build),
     page("smallthinker", "SmallThinker", smallthinker::build),
@@ -281,7 +282,9 @@ fn build_file(gguf: &Gguf<'_>, shares: Shares, predicts: bool) -> Result<Model, 
     let Hparams { layers, predicting, .. } = model.hparams;
     let left_alone = layers..layers + predicting;
     let known = |name: &str| {
-        used.contains(name) || layer_of(name).is_some_and(|layer| left_alone.contains(&layer))
+        used.contains(name)
+            || layer_of(name).is_some_and(|layer| left_alone.contains(&layer))
+            || arch.name == "clip" && clip::is_of_sound(name)
     };
     if let Some(t) = gguf.tensors().iter().find(|t| !known(t.name())) {
         return Err(Error::UnusedTensor { name: t.name().to_owned(), arch: arch.name });

@@ -1,6 +1,6 @@
 //! Qwen3.5 and 3.6: Qwen3-Next's layers, dense or with experts (`qwen35moe`). Heads of keys of the delta nets
-//! take turns in files, and gains and time steps are tensors of their own. Sections of RoPE are for images; of
-//! text, whose tokens have one position, they are one.
+//! take turns in files, and gains and time steps are tensors of their own. Sections of RoPE are as in Qwen3-VL: of text,
+//! whose tokens have one position, they are one.
 
 use crate::page::*;
 use crate::recurrent::{Kind, Recurrent};
@@ -8,6 +8,8 @@ use crate::recurrent::{Kind, Recurrent};
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     f.only(&[EXPERTS, NEXTN, SHARED_EXPERTS, "rope.dimension_sections"])?;
     let rope = rope(b, f, RopeStyle::Neox)?;
+    let axes = axes(f, true)?;
+    b.follow(rope, axes);
     let recurrent = Recurrent::read(f, Kind::Delta { fused: false }, true)?;
     let plain = Style::plain(f, rope);
     let ffn = match f.opt_size(EXPERTS)? {

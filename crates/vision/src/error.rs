@@ -46,6 +46,19 @@ pub enum Error {
     /// A tensor that is read here.
     #[error(transparent)]
     Gguf(#[from] gguf::Error),
+    /// Limits of one input that differ by what it is multiplied with.
+    #[error(
+        "layer {layer} of the image encoder limits the input of {} by a different {limit} each, which is not supported",
+        tensors.join(", ")
+    )]
+    Limits {
+        /// The layer.
+        layer: usize,
+        /// Which limit.
+        limit: &'static str,
+        /// What is multiplied with the input.
+        tensors: &'static [&'static str],
+    },
     /// The table of positions does not fit the settings.
     #[error("tensor v.position_embd.weight has {rows} rows of {cols}: {why}")]
     Positions {

@@ -5,7 +5,7 @@ use crate::families;
 use crate::picture::Picture;
 use crate::positions::Positions;
 use crate::tile::{Rows, Tile};
-use gguf::Gguf;
+use gguf::{Gguf, Tensor};
 use models::{Values, Vision, VisionFamily};
 use std::ops::Range;
 use std::sync::Arc;
@@ -64,7 +64,8 @@ impl Processor {
                 Some(Positions::new(side, cols, values))
             }
         };
-        Ok(Processor { vision, positions, salt: salt(gguf) })
+        check_limits(&vision, gguf, read)?;
+        Ok(Processor { vision, positions, salt: salt(gguf, read)? })
     }
 
     /// What the file says.
@@ -162,8 +163,34 @@ impl Processor {
     }
 }
 
-/// A hash of what a file says, and of some of each tensor.
-fn salt(gguf: &Gguf<'_>) -> [u8; 16] {
+/// Products of one input are computed together, so what limits it is to be the same for all of them.
+fn check_limits(vision: &Vision, gguf: &Gguf<'_>, read: &Values<'_>) -> Result<(), Error> {
+    let together = [&["attn_q", "attn_k", "attn_v"][..], &["ffn_gate", "ffn_up"]];
+    for (layer, tensors) in (0..vision.layers).flat_map(|layer| together.map(|of| (layer, of))) {
+        for limit in ["input_min", "input_max"] {
+            let mut all = Vec::with_capacity(tensors.len());
+            for tensor in tensors {
+                let stated = gguf.tensor(&format!("v.blk.{layer}.{tensor}.{limit}"));
+                all.push(stated.map(|stated| numbers(stated, read)).transpose()?);
+            }
+            if all.iter().any(|other| *other != all[0]) {
+                return Err(Error::Limits { layer, limit, tensors });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn numbers(tensor: &Tensor<'_>, read: &Values<'_>) -> Result<Vec<f32>, Error> {
+    let mut values = vec![0.0; tensor.rows() * tensor.cols()];
+    read(tensor, &mut values)?;
+    Ok(values)
+}
+
+/// A hash of what a file says, of its small tensors and of some of the others.
+fn salt(gguf: &Gguf<'_>, read: &Values<'_>) -> Result<[u8; 16], Error> {
+    /// Elements of a small tensor.
+    const SMALL: usize = 1 << 12;
     /// Bytes of a tensor that are looked at, at its beginning and in its middle: files differ in all of them.
     const LOOK: usize = 256;
     let mut hasher = blake3::Hasher::new();
@@ -175,8 +202,12 @@ fn salt(gguf: &Gguf<'_>) -> [u8; 16] {
         for from in [0, tensor.data.len() / 2] {
             hasher.update(&tensor.data[from..tensor.data.len().min(from + LOOK)]);
         }
+        // Of a file that is made as it is read, only what is asked for is there.
+        if tensor.rows() * tensor.cols() <= SMALL {
+            numbers(tensor, read)?.iter().for_each(|x| _ = hasher.update(&x.to_le_bytes()));
+        }
     }
-    *hasher.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes")
+    Ok(*hasher.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes"))
 }
 
 fn missing(name: &str) -> Error {

@@ -22,6 +22,8 @@ pub struct Extent {
     pub pairs: [u64; KV_CLASSES],
     /// Ranges of keys that its tokens see, for each token, by KV class.
     pub ranges: [u64; KV_CLASSES],
+    /// Whether every row has every adapter; of steps in which some have some, the step itself knows which.
+    pub adapted: bool,
 }
 
 impl Extent {
@@ -98,8 +100,8 @@ impl Extent {
                 let slots = self.tokens * u64::from(choice.chosen) * u64::from(choice.members);
                 (slots as f64 / f64::from(choice.experts)).round() as u64
             }
-            // Who has which adapter is the step's to say.
-            Per::Adapter(_) | Per::Adapted(..) => 0,
+            Per::Adapter(_) => self.tokens.min(u64::from(self.adapted)),
+            Per::Adapted(_, rows) => self.rows(rows) * u64::from(self.adapted),
         }
     }
 }
@@ -107,6 +109,16 @@ impl Extent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn adapters_are_counted_where_every_row_has_them() {
+        let units = |adapted| {
+            let step = Extent { adapted, ..Extent::batch(&[Keep::All], 2, (3, 0), 2) };
+            let [tokens, outputs] = [RowsOf::Tokens, RowsOf::Outputs].map(|of| Per::Adapted(0, of));
+            [Per::Adapter(0), tokens, outputs].map(|per| step.units(per))
+        };
+        assert_eq!((units(true), units(false)), ([1, 6, 2], [0; 3]));
+    }
 
     #[test]
     fn a_window_bounds_what_is_seen() {

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::op::{Given, Heads, Rope, RopeId};
 use crate::placement::Cut;
 use crate::relative;
-use crate::weight::{Layout, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId};
+use crate::weight::{Clamp, Layout, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId};
 use gguf::TensorType;
 
 /// Query heads that can read one key/value head: their rows are attended together.
@@ -91,7 +91,14 @@ impl Builder<'_> {
     }
 
     pub(super) fn add_matrix(&mut self, name: &str, split: SplitBy, parts: Vec<Part>) -> MatrixId {
-        self.add(Matrix { name: name.to_owned(), parts, split, bank: None, by_head: None })
+        self.add(Matrix {
+            name: name.to_owned(),
+            parts,
+            split,
+            bank: None,
+            by_head: None,
+            clamp: None,
+        })
     }
 
     pub(super) fn add(&mut self, matrix: Matrix) -> MatrixId {
@@ -336,8 +343,7 @@ impl Builder<'_> {
     ) -> Result<Part, Error> {
         let ty = self.wanted(name, of, cols)?;
         let scale = self.scale(name, ty, 1)?;
-        let (name, bias, members) = (name.to_owned(), None, None);
-        Ok(Part { name, ty, first, rows, cols, cut, scale, bias, members, layout, columns: None })
+        Ok(Part { first, scale, layout, ..Part::plain(name, ty, (rows, cols), cut) })
     }
 
     /// Declares vectors that are added to the products with a matrix, one for each of its parts. Those
@@ -368,6 +374,33 @@ impl Builder<'_> {
             first += rows;
         }
         self.graph.matrices[at].name.push_str("+bias");
+        Ok(())
+    }
+
+    /// Declares what inputs and products of a matrix are kept between, if the file says so: beside `X.weight` a number
+    /// each in `X.input_min`, `X.input_max`, `X.output_min` and `X.output_max`. The limits of inputs are those of the
+    /// first part: the file is to have the same for all, which are products of one input.
+    ///
+    /// # Errors
+    /// When the file has some of them and not all.
+    pub fn clamp(&mut self, matrix: MatrixId) -> Result<(), Error> {
+        let at = matrix.0 as usize;
+        for part in 0..self.graph.matrices[at].parts.len() {
+            let tensor = self.graph.matrices[at].parts[part].name.clone();
+            let stem = tensor.strip_suffix(".weight").unwrap_or(&tensor);
+            let names = ["input_min", "input_max", "output_min", "output_max"];
+            let names = names.map(|what| format!("{stem}.{what}"));
+            if !names.iter().any(|name| self.has(name)) {
+                continue;
+            }
+            let mut both = |[least, most]: [&String; 2]| -> Result<Clamp, Error> {
+                Ok(Clamp { least: self.vector(least, 1)?, most: self.vector(most, 1)? })
+            };
+            let (inputs, products) = (both([&names[0], &names[1]])?, both([&names[2], &names[3]])?);
+            let matrix = &mut self.graph.matrices[at];
+            matrix.parts[part].clamp = Some(products);
+            matrix.clamp.get_or_insert(inputs);
+        }
         Ok(())
     }
 

@@ -53,7 +53,7 @@ impl Builder<'_> {
         let name = if N == 1 { "up" } else { "gate_up" };
         let (name, banked) = (format!("{whose}_{name}"), Some(bank.clone()));
         let (split, by_head) = (SplitBy::Rows, None);
-        let up = self.add(Matrix { name, parts, split, bank: banked, by_head });
+        let up = self.add(Matrix { name, parts, split, bank: banked, by_head, clamp: None });
         let ty = self.wanted_bank(down, experts, hidden, width)?;
         let scale = self.scale(down, ty, experts)?;
         let of_class = |class| Part {
@@ -64,7 +64,7 @@ impl Builder<'_> {
         let parts = (0..bank.classes()).map(of_class).collect();
         let (name, split) = (format!("{whose}_down"), SplitBy::Cols);
         let by_head = None;
-        Ok((up, self.add(Matrix { name, parts, split, bank: Some(bank), by_head })))
+        Ok((up, self.add(Matrix { name, parts, split, bank: Some(bank), by_head, clamp: None })))
     }
 
     /// Declares vectors that are added to the products with a bank, `[experts, rows]`, one for each of an

@@ -197,7 +197,7 @@ impl Builder<'_> {
         }
         let mut add = |name: &str, part, by_head| {
             let (name, parts, split) = (name.to_owned(), vec![part], SplitBy::Rows);
-            self.add(Matrix { name, parts, split, bank: None, by_head: Some(by_head) })
+            self.add(Matrix { name, parts, split, bank: None, by_head: Some(by_head), clamp: None })
         };
         let (each, key) = (nope + rope, of.key());
         let (input, carried) = ((each, 0..nope), nope..each);

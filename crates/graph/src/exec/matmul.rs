@@ -9,6 +9,7 @@ use super::Thread;
 use super::access::{Source, Target};
 use super::grid::Own;
 use super::low::Sums;
+use super::rows::keep;
 use crate::instr::Operand;
 use crate::load::{Packed, Root};
 use crate::op::{Activation, TileSums};
@@ -30,7 +31,15 @@ pub(super) const SCRATCH: usize = 2 * PANEL_PRODUCT;
 /// A thread's tiles end where a cache line does, so no two threads write to one.
 const _: () = assert!((TILE_ROWS * size_of::<f32>()).is_multiple_of(64));
 
-/// What follows a product, tile by tile, after the bias.
+/// What a product goes through first, tile by tile.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+struct Plus<'a> {
+    scale: Option<f32>,
+    bias: Option<&'a [f32]>,
+    clamp: Option<(f32, f32)>,
+}
+
+/// What follows a product, tile by tile, after that.
 #[derive(Copy, Clone)]
 pub(super) struct After {
     pub activation: Option<Activation>,
@@ -68,11 +77,11 @@ impl Thread<'_> {
                     let cols = columns(base + part.out, &tiles);
                     let to = out.columns(to_rows.clone(), cols.clone());
                     self.multiply((how, part), tiles.clone(), acts, rows.clone(), to);
-                    let mut plus = (self.scale(matrix, p), self.bias(matrix, p, &tiles));
+                    let mut plus = self.plus(matrix, p, &tiles);
                     let mut done = out.columns(to_rows, cols);
                     if let Some(low) = low {
-                        let scale = plus.0.take();
-                        finish(self.step.kernels, (scale, None), NOTHING, &mut done);
+                        let scaled = Plus { scale: plus.scale.take(), ..Plus::default() };
+                        finish(self.step.kernels, scaled, NOTHING, &mut done);
                         self.adapt(low, p, (rows.clone(), &tiles), &mut done, room);
                     }
                     finish(self.step.kernels, plus, after, &mut done);
@@ -120,6 +129,16 @@ impl Thread<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// What the products of tiles of a part go through first.
+    fn plus(&self, matrix: MatrixId, part: usize, tiles: &Range<usize>) -> Plus<'_> {
+        let clamp = self.step.graph.matrix(matrix).parts[part].clamp;
+        Plus {
+            scale: self.scale(matrix, part),
+            bias: self.bias(matrix, part, tiles),
+            clamp: clamp.map(|clamp| self.limits_of(clamp)),
         }
     }
 
@@ -191,8 +210,8 @@ impl Thread<'_> {
         self.multiply(gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
         self.multiply(up, tiles.clone(), acts, rows.clone(), view(&mut *u));
         for (p, products) in [&mut *g, &mut *u].into_iter().enumerate() {
-            let plus = (self.scale(matrix, p), self.bias(matrix, p, &tiles));
-            if plus.0.is_some() || plus.1.is_some() {
+            let plus = self.plus(matrix, p, &tiles);
+            if plus != Plus::default() {
                 let mut products = RowsMut::new(products, rows.len(), width, width);
                 finish(self.step.kernels, plus, NOTHING, &mut products);
             }
@@ -362,20 +381,18 @@ pub(super) fn columns(first: usize, tiles: &Range<usize>) -> Range<usize> {
     first + tiles.start * TILE_ROWS..first + tiles.end * TILE_ROWS
 }
 
-/// Multiplies every row by the part's scale, adds the bias and does what is to follow.
-fn finish(
-    kernels: &Kernels,
-    (scale, bias): (Option<f32>, Option<&[f32]>),
-    after: After,
-    to: &mut RowsMut<'_, f32>,
-) {
+/// Multiplies every row by the part's scale, adds the bias, keeps it between the limits and does what is to follow.
+fn finish(kernels: &Kernels, plus: Plus<'_>, after: After, to: &mut RowsMut<'_, f32>) {
     for row in 0..to.rows() {
         let row = to.row_mut(row);
-        if let Some(scale) = scale {
+        if let Some(scale) = plus.scale {
             kernels.scale(row, scale);
         }
-        if let Some(bias) = bias {
+        if let Some(bias) = plus.bias {
             kernels.add_assign(&mut row[..bias.len()], bias);
+        }
+        if let Some(limits) = plus.clamp {
+            keep(limits, row);
         }
         if let Some(activation) = after.activation {
             kernels.activate(activation, row);

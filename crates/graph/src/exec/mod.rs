@@ -306,8 +306,7 @@ impl<'a> Thread<'a> {
                 self.norm(source(*x), norm, target(*out), rows);
             }
             InstrKind::Quantize { x, kind, matrix, out } => {
-                let cols = self.step.graph.matrix(*matrix).input_width(self.node);
-                self.quantize(source(*x), *kind, cols, target(*out), rows);
+                self.quantize(source(*x), (*kind, *matrix), target(*out), rows, scratch);
             }
             InstrKind::LoraA { x, matrix, out, .. } => {
                 self.lora_a(source(*x), (*matrix, domain), target(*out), room);

@@ -4,7 +4,7 @@ use super::Thread;
 use super::access::{Source, Target};
 use crate::op::{Added, Merging, Norm, Rope};
 use crate::step::Recalled;
-use crate::weight::{MatrixId, VectorId};
+use crate::weight::{Clamp, MatrixId, VectorId};
 use kernels::ActKind;
 use std::ops::Range;
 
@@ -206,16 +206,38 @@ impl Thread<'_> {
         }
     }
 
+    /// The numbers.
+    pub(super) fn limits_of(&self, Clamp { least, most }: Clamp) -> (f32, f32) {
+        let number = |of| self.step.weights.vector(of, self.group)[0];
+        (number(least), number(most))
+    }
+
     pub(super) fn quantize(
         &self,
         x: Source<'_>,
-        kind: ActKind,
-        cols: usize,
+        (kind, matrix): (ActKind, MatrixId),
         mut out: Target<'_>,
         rows: Range<usize>,
+        scratch: &mut [f32],
     ) {
         let kernels = self.step.kernels;
+        let matrix = self.step.graph.matrix(matrix);
+        let cols = matrix.input_width(self.node);
         let bytes = kernels.row_bytes(kind, cols);
+        if let Some(clamp) = matrix.clamp {
+            let limits = self.limits_of(clamp);
+            let limited = &mut scratch[..cols];
+            for row in rows {
+                limited.copy_from_slice(x.row(row, cols));
+                keep(limits, limited);
+                match kind {
+                    ActKind::Q8 => kernels.quantize_q8(limited, out.bytes(row, bytes)),
+                    ActKind::Bf16 => kernels.round_bf16(limited, out.bytes(row, bytes)),
+                    ActKind::F32 => out.row(row, cols).copy_from_slice(limited),
+                }
+            }
+            return;
+        }
         for row in rows.clone() {
             let from = x.row(row, cols);
             match kind {
@@ -230,4 +252,9 @@ impl Thread<'_> {
             }
         }
     }
+}
+
+/// Brings numbers beyond limits to them.
+pub(super) fn keep((least, most): (f32, f32), row: &mut [f32]) {
+    row.iter_mut().for_each(|x| *x = x.max(least).min(most));
 }

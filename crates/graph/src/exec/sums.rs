@@ -7,6 +7,7 @@
 use super::Thread;
 use super::access::{Source, Target};
 use super::low::Sums;
+use super::rows::keep;
 use super::tree::{LEVELS, Tree};
 use crate::instr::Finish;
 use crate::placement::share;
@@ -88,6 +89,9 @@ impl Thread<'_> {
         }
         if let Some(bias) = finish.bias {
             kernels.add_assign(sum, &self.step.weights.vector(bias, self.group)[cols]);
+        }
+        if let Some(clamp) = finish.clamp {
+            keep(self.limits_of(clamp), sum);
         }
         let done = match &finish.norm {
             None => sum,

@@ -1,6 +1,6 @@
 //! The residual stream: what is added to it, and which norms of it live beside each other.
 
-use super::Lowering;
+use super::{Lowering, Summed};
 use crate::buffer::BufId;
 use crate::instr::{Also, Finish, InstrKind};
 use crate::op::{Norm, Op};
@@ -15,8 +15,9 @@ impl Lowering<'_> {
         (norm, scale, factor): (Option<Norm>, f32, Option<VectorId>),
         alone: bool,
     ) -> Finish {
-        let (_, product, bias) = &self.sums[&partial];
-        Finish { product: *product, bias: *bias, norm, delta: None, scale, factor, alone }
+        let Summed { product, bias, clamp, .. } = &self.sums[&partial];
+        let (product, bias, clamp) = (*product, *bias, *clamp);
+        Finish { product, bias, clamp, norm, delta: None, scale, factor, alone }
     }
 
     /// Whether the operator `at` and the one behind it add two products to the stream, of blocks side by side. Nobody
@@ -58,7 +59,7 @@ impl Lowering<'_> {
         };
         let to = own.unwrap_or_else(|| self.buffer(&role, out, layer, work));
         let from = x.map_or(to, |x| self.value(x));
-        let sum = Box::new(self.sums[&partial].0.clone());
+        let sum = Box::new(self.sums[&partial].sum.clone());
         let (partial, gather) = (self.value(partial), self.variant.gather);
         let kind =
             InstrKind::Residual { x: from, partial, also, finish, out: to, width, gather, sum };
