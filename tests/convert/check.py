@@ -14,6 +14,7 @@ import checkpoints
 import compare
 import imatrix
 import quantised
+import seeing
 import vectors
 import written
 
@@ -35,6 +36,9 @@ KNOWN = {
     "roberta_ranks": ["bert.pooling_type"],
     # Theirs has the key of LayerNorm alone, though the model has RMSNorm.
     "exaone3": ["exaone.attention.layer_norm_rms_epsilon"],
+    # A filter of theirs drops what it is made of.
+    "mmproj-pixtral": ["v.token_embd.img_break"],
+    "mmproj-mistral3_images": ["v.token_embd.img_break"],
     "ernie4_5_moe": ["ernie4_5-moe.expert_shared_feed_forward_length"],
 }
 # A type of our own, of the same file as theirs: what `quantize` makes of it.
@@ -56,6 +60,17 @@ def one(arclight: str, converter: str, folder: Path, pre: str, kind: str | None)
         return [f"arclight fails: {made.stderr.strip()}"]
     known = KNOWN["*"] + KNOWN.get(folder.name, [])
     return compare.unknown(compare.differences(str(theirs), str(ours)), known)
+
+
+def encoder(arclight: str, converter: str, folder: Path, pre: str, kind: str | None) -> list[str]:
+    """Differences of the two files of an image encoder; of the same folder `one` has made the language model's."""
+    theirs, ours = folder.with_suffix(".theirs.mmproj.gguf"), folder.with_name(f"mmproj-{folder.name}.gguf")
+    made = run(sys.executable, str(HERE / "reference.py"), converter, str(folder), str(theirs), kind or "auto", pre, "--mmproj")
+    if made.returncode:
+        return [f"the reference fails: {made.stderr[-500:]}"]
+    if not ours.exists():
+        return ["arclight made no file"]
+    return compare.unknown(compare.differences(str(theirs), str(ours)), KNOWN.get(ours.stem, []))
 
 
 def in_one_step(arclight: str, folder: Path) -> list[str]:
@@ -100,6 +115,13 @@ def main() -> None:
             tell(name, one(arclight, converter, work / name, pre, None))
             if name.startswith("t5_"):
                 tell(f"{name} (vectors)", vectors.differences(arclight, run, work / name, work))
+    for name in seeing.MODELS:
+        if not names or name in names:
+            # Some types of matrices depend on the file's.
+            for kind in (None, "f16"):
+                pre = seeing.build(name, work / name)
+                tell(f"{name} {kind or 'as stored'}", one(arclight, converter, work / name, pre, kind))
+                tell(f"{name} {kind or 'as stored'}, encoder", encoder(arclight, converter, work / name, pre, kind))
     for name in written.WRITTEN:
         if not names or name in names:
             pre = written.build(name, work / name)

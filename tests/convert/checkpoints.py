@@ -34,7 +34,7 @@ SHARDS = ("qwen3_tied", "mixtral", "qwen3moe", "glm4moe")
 # others, of which `written.py` makes folders as published, or that are parts of others there. Forms that the reference
 # fails on.
 LEFT_OUT = ("deepseek_v2_old", "exaone", "internlm2", "baichuan", "baichuan_alibi", "plamo", "bitnet", "bitnet_b158",
-            "bitnet_silu", "smallthinker", "smallthinker_global", "qwen2vl", "qwen3vl", "mistral4", "falcon_7b", "stablelm_12b")
+            "bitnet_silu", "smallthinker", "smallthinker_global", "qwen2vl", "qwen3vl", "qwen3vlmoe", "mistral4", "falcon_7b", "stablelm_12b")
 
 CARD = """---
 license: apache-2.0

@@ -1,14 +1,14 @@
 """Runs llama.cpp's converter on a folder. Its table of pre-tokenizers knows published vocabularies by a
 digest of token ids, so the name of a small one's is given.
 
-    reference.py LLAMA_CPP FOLDER OUT TYPE PRE
+    reference.py LLAMA_CPP FOLDER OUT TYPE PRE [--mmproj]
 """
 
 import json
 import sys
 from pathlib import Path
 
-converter, folder, out, kind, pre = sys.argv[1:]
+converter, folder, out, kind, pre, *encoder = sys.argv[1:]
 sys.path[:0] = [converter, str(Path(converter) / "gguf-py")]
 
 import conversion.baichuan
@@ -78,5 +78,5 @@ if Path(folder).name == "chatglm3":
 
     transformers.AutoTokenizer.from_pretrained = lambda path, **_: ChatGlm3(Path(path) / "tokenizer.model")
 dense = ["--sentence-transformers-dense-modules"] if (Path(folder) / "2_Dense").exists() else []
-sys.argv = ["convert", folder, "--outfile", out, "--outtype", kind, *dense]
+sys.argv = ["convert", folder, "--outfile", out, "--outtype", kind, *dense, *encoder]
 convert_hf_to_gguf.main()

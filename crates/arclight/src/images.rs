@@ -2,11 +2,14 @@
 
 use crate::error::Error;
 use crate::hub::{self, Missing};
+use crate::model_file;
 use crate::term::note;
 use arclight_engine::{Encoder, ModelFile, Prompt};
 use chat::{Needs, normalize_with_images};
 use clap::{Args, ValueHint};
+use convert::Options;
 use serde_json::{Value as Json, json};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use tokenizer::{ChatTemplate, EncodeOptions, Message, Tokenizer};
 use vision::{Bounds, Picture, Piece};
@@ -34,17 +37,22 @@ impl ImageArgs {
         offline: bool,
     ) -> Result<Option<ModelFile>, Error> {
         let missing = if offline { Missing::Offline } else { Missing::Fetch };
-        let path = match &self.mmproj {
-            Some(path) => hub::encoder(path, missing)?,
+        let file = match &self.mmproj {
+            Some(folder) if model_file::is_of_hub(folder) => {
+                model_file::encoder(folder, &Options::default())?
+                    .ok_or_else(|| Error::in_file(folder, "it has no image encoder"))?
+            }
+            Some(path) => ModelFile::open(hub::encoder(path, missing)?)?,
             None if self.no_mmproj => return Ok(None),
+            None if model_file::is_of_hub(model.path()) => return Ok(of_folder(model.path())),
             None => match beside(model.path())? {
-                Some(path) => path,
+                Some(path) => ModelFile::open(path)?,
                 None => return Ok(None),
             },
         };
-        let file = ModelFile::open(&path)?;
+        let path = file.path();
         arclight_engine::processor(&file)
-            .map_err(|e| Error::in_file(&path, format!("{e}; --no-mmproj goes without images")))?;
+            .map_err(|e| Error::in_file(path, format!("{e}; --no-mmproj goes without images")))?;
         if self.mmproj.is_none() {
             note!("image encoder: {}", path.display());
         }
@@ -52,8 +60,28 @@ impl ImageArgs {
     }
 }
 
-/// The one file in a model's folder whose name says that it is an image encoder. In a cache of repositories it is the
-/// one that would have been fetched with the model.
+/// The image encoder of a folder of the Hub. One of a kind that does not run is told, and the model goes without.
+fn of_folder(folder: &Path) -> Option<ModelFile> {
+    let usable = || -> Result<Option<ModelFile>, Error> {
+        let Some(file) = model_file::encoder(folder, &Options::default())? else { return Ok(None) };
+        arclight_engine::processor(&file)?;
+        Ok(Some(file))
+    };
+    usable().unwrap_or_else(|why| {
+        tracing::warn!("the model goes without images: {}", why.line());
+        None
+    })
+}
+
+/// The name of the image encoder of a model's file, in the same folder.
+pub(crate) fn name_beside(model: &Path) -> OsString {
+    let mut name = OsString::from("mmproj-");
+    name.push(model.file_name().unwrap_or_default());
+    name
+}
+
+/// The one file in a model's folder whose name says that it is an image encoder; of several the one with the model's own
+/// name. In a cache of repositories it is the one that would have been fetched with the model.
 fn beside(model: &Path) -> Result<Option<PathBuf>, Error> {
     if let Some((snapshot, file)) = in_snapshot(model) {
         return Ok(::hub::encoder_beside(snapshot, file).map(|file| snapshot.join(file)));
@@ -70,6 +98,9 @@ fn beside(model: &Path) -> Result<Option<PathBuf>, Error> {
     };
     let mut found: Vec<PathBuf> =
         entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_encoder).collect();
+    if let Some(own) = found.iter().position(|path| path.file_name() == Some(&name_beside(model))) {
+        return Ok(Some(found.swap_remove(own)));
+    }
     if found.len() > 1 {
         found.sort();
         let names: Vec<String> = found.iter().map(|path| path.display().to_string()).collect();
@@ -163,5 +194,7 @@ mod tests {
         write("model.mmproj.GGUF");
         let error = beside(&path("model.gguf")).unwrap_err().to_string();
         assert!(error.contains("choose one"), "{error}");
+        write("mmproj-model.gguf");
+        assert_eq!(beside(&path("model.gguf")).unwrap(), Some(path("mmproj-model.gguf")));
     }
 }

@@ -44,8 +44,20 @@ pub(crate) fn converted(path: &Path, options: &Options) -> Result<(ModelFile, Ve
     let fault = |source| Error::Convert { path: path.to_owned(), source: Box::new(source) };
     let conversion = Conversion::open(path, options).map_err(fault)?;
     let notes = conversion.notes().to_vec();
+    Ok((made(path, conversion)?, notes))
+}
+
+/// The image encoder of a folder, likewise; `None` if the folder has none.
+pub(crate) fn encoder(path: &Path, options: &Options) -> Result<Option<ModelFile>, Error> {
+    let fault = |source| Error::Convert { path: path.to_owned(), source: Box::new(source) };
+    let conversion = Conversion::images(path, options).map_err(fault)?;
+    conversion.map(|conversion| made(path, conversion)).transpose()
+}
+
+fn made(path: &Path, conversion: Conversion) -> Result<ModelFile, Error> {
+    let fault = |source| Error::Convert { path: path.to_owned(), source: Box::new(source) };
     let (head, bytes) = conversion.head().map_err(fault)?;
-    Ok((ModelFile::made(path, &head, bytes, Box::new(Folder(conversion)))?, notes))
+    Ok(ModelFile::made(path, &head, bytes, Box::new(Folder(conversion)))?)
 }
 
 struct Folder(Conversion);

@@ -47,6 +47,12 @@ impl Config {
         self.whole.get(key).filter(|value| !value.is_null())
     }
 
+    /// The part of another model than that of text, with the whole around it.
+    pub(crate) fn part(&self, key: &str) -> Option<Config> {
+        let values = self.outer(key)?.as_object()?.clone();
+        Some(Config { values, whole: self.whole.clone() })
+    }
+
     /// The first of these keys that is there.
     pub(crate) fn first<'k>(&self, keys: &[&'k str]) -> Option<(&'k str, &Value)> {
         keys.iter().find_map(|&key| Some((key, self.get(key)?)))

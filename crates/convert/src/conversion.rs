@@ -6,6 +6,7 @@ use crate::draft::Draft;
 use crate::error::Error;
 use crate::families::{self, Family};
 use crate::folder::Folder;
+use crate::images;
 use crate::pooling;
 use crate::tensors::{self, Made};
 use crate::vocab;
@@ -21,6 +22,16 @@ pub enum Float {
     AsStored,
     /// All of this type: [`TensorType::F32`], [`TensorType::F16`] or [`TensorType::BF16`].
     Of(TensorType),
+}
+
+impl Float {
+    /// The type for a folder.
+    fn of(self, folder: &Folder) -> TensorType {
+        match self {
+            Float::Of(ty) => ty,
+            Float::AsStored => as_stored(folder),
+        }
+    }
 }
 
 /// What is not in the folder.
@@ -73,10 +84,7 @@ impl Conversion {
         let arch =
             family.variant.and_then(|variant| variant(&folder.config)).unwrap_or(family.arch);
         let stored = crate::stored::arrays(&folder)?;
-        let float = match options.float {
-            Float::Of(ty) => ty,
-            Float::AsStored => as_stored(&folder),
-        };
+        let float = options.float.of(&folder);
         let mut draft = Draft::new(&folder.config, arch);
         (family.keys)(&mut draft)?;
         if let Some(learnt) = family.learnt {
@@ -102,13 +110,22 @@ impl Conversion {
             options.pre.as_deref(),
         )?);
         let metadata = draft.into_pairs();
-        let tensors = made.into_iter().map(|made| Tensor {
-            ty: made.ty(float),
-            dims: made.array.shape().iter().rev().copied().collect(),
-            name: made.name,
-            array: made.array,
-        });
+        let tensors = made.into_iter().map(|made| Tensor::new(made.ty(float), made));
         Ok(Conversion { metadata, tensors: tensors.collect(), notes })
+    }
+
+    /// The image encoder of a folder whose model reads images, as a file of its own (`mmproj`); `None` if the folder
+    /// has none. Its matrices are floats, of the type that `options` names.
+    ///
+    /// # Errors
+    /// As [`Conversion::open`]; an encoder of a kind that is not converted too.
+    pub fn images(path: &Path, options: &Options) -> Result<Option<Conversion>, Error> {
+        let folder = Folder::open(path)?;
+        let file = images::file(&folder, options.float.of(&folder))?;
+        Ok(file.map(|images::File { metadata, tensors, notes }| {
+            let tensors = tensors.into_iter().map(|(made, ty)| Tensor::new(ty, made)).collect();
+            Conversion { metadata, tensors, notes }
+        }))
     }
 
     fn made(
@@ -155,6 +172,11 @@ impl Conversion {
 }
 
 impl Tensor {
+    fn new(ty: TensorType, made: Made) -> Tensor {
+        let dims = made.array.shape().iter().rev().copied().collect();
+        Tensor { name: made.name, dims, ty, array: made.array }
+    }
+
     /// Its name in the file.
     pub fn name(&self) -> &str {
         &self.name

@@ -191,7 +191,7 @@ impl<'a> Draft<'a> {
             }
             "su" | "longrope" => self.set("rope.scaling.type", "longrope"),
             // Said otherwise: by tensors, or by the family.
-            "default" | "linear" | "yarn" | "dynamic" | "proportional" | "xdrope" => {}
+            "default" | "linear" | "yarn" | "dynamic" | "proportional" | "xdrope" | "mrope" => {}
             other if other.eq_ignore_ascii_case("llama3") => {}
             other => {
                 let what = format!("rope_type is {other:?}, which is not converted");

@@ -5,7 +5,9 @@
 //! few rows, and many threads may request at once. Names and forms of each family are data (`families`); names, keys
 //! and forms of the result are llama.cpp's.
 //!
-//! Limits: text models; folders with `.safetensors` files. PyTorch's own files may run code when they are
+//! A model that reads images becomes two files: its language model, and its image encoder ([`Conversion::images`]).
+//!
+//! Limits: no encoders of sound; folders with `.safetensors` files. PyTorch's own files may run code when they are
 //! read, and are refused.
 #![forbid(unsafe_code)]
 
@@ -19,6 +21,7 @@ mod dtype;
 mod error;
 mod families;
 mod folder;
+mod images;
 mod pooling;
 mod rope;
 mod rules;

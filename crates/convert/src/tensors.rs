@@ -217,7 +217,7 @@ fn whole(
 }
 
 /// A name with `*` for its number, and the number.
-fn numbered(name: &str) -> (String, Option<usize>) {
+pub(crate) fn numbered(name: &str) -> (String, Option<usize>) {
     let mut number = None;
     let parts: Vec<&str> = name
         .split('.')

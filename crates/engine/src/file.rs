@@ -85,9 +85,10 @@ impl ModelFile {
         rows: Range<usize>,
     ) -> Result<Cow<'a, [u8]>, gguf::Error> {
         let row = tensor.row_bytes();
+        let part = &tensor.data[rows.start * row..rows.end * row];
         match &self.source {
-            Source::Made(made) => made.rows(tensor.data, rows).map(Cow::Owned),
-            _ => Ok(Cow::Borrowed(&tensor.data[rows.start * row..rows.end * row])),
+            Source::Made(made) => made.rows(part).map(Cow::Owned),
+            _ => Ok(Cow::Borrowed(part)),
         }
     }
 
@@ -102,7 +103,10 @@ impl ModelFile {
         out: &mut [f32],
     ) -> Result<(), gguf::Error> {
         match &self.source {
-            Source::Made(made) => made.values(tensor.data, rows, out),
+            Source::Made(made) => {
+                let row = tensor.row_bytes();
+                made.values(&tensor.data[rows.start * row..rows.end * row], out)
+            }
             _ => tensor.ty.dequantize(&self.rows(tensor, rows)?, out),
         }
     }
@@ -137,6 +141,19 @@ impl ModelFile {
     /// # Errors
     /// When the file is malformed; the error names key or tensor, offset and reason.
     pub fn gguf(&self) -> Result<Gguf<'_>, Error> {
+        let mut gguf = self.stored()?;
+        if Vision::is_encoder(gguf.metadata()) {
+            // Patches are multiplied by what is a convolution in the file.
+            gguf.flatten();
+        }
+        Ok(gguf)
+    }
+
+    /// The same with the shapes that the file states, for another file that is made of it.
+    ///
+    /// # Errors
+    /// As [`ModelFile::gguf`].
+    pub fn stored(&self) -> Result<Gguf<'_>, Error> {
         let parsed = match &self.source {
             Source::Memory(bytes) => Gguf::parse(bytes),
             Source::Made(made) => Gguf::parse(made.bytes()),
@@ -145,12 +162,7 @@ impl ModelFile {
                 all => Gguf::parse_split(&all.iter().map(|f| &**f).collect::<Vec<_>>()),
             },
         };
-        let mut gguf = parsed.map_err(|source| Error::Gguf { path: self.path.clone(), source })?;
-        if Vision::is_encoder(gguf.metadata()) {
-            // Patches are multiplied by what is a convolution in the file.
-            gguf.flatten();
-        }
-        Ok(gguf)
+        parsed.map_err(|source| Error::Gguf { path: self.path.clone(), source })
     }
 
     /// Its files; none, if it is in memory, or made.

@@ -98,21 +98,18 @@ impl Made {
         (of, first..first + part.len() / of.row)
     }
 
-    /// Rows of the tensor whose data are `data`.
-    pub(crate) fn rows(&self, data: &[u8], rows: Range<usize>) -> Result<Vec<u8>, gguf::Error> {
-        let mut out = Vec::new();
-        self.by.rows(self.place(data).0.number, rows, &mut out)?;
+    /// The rows of a tensor that `part` of the file has.
+    pub(crate) fn rows(&self, part: &[u8]) -> Result<Vec<u8>, gguf::Error> {
+        let (of, rows) = self.place(part);
+        let mut out = Vec::with_capacity(part.len());
+        self.by.rows(of.number, rows, &mut out)?;
         Ok(out)
     }
 
     /// The same as numbers.
-    pub(crate) fn values(
-        &self,
-        data: &[u8],
-        rows: Range<usize>,
-        out: &mut [f32],
-    ) -> Result<(), gguf::Error> {
-        self.by.values(self.place(data).0.number, rows, out)
+    pub(crate) fn values(&self, part: &[u8], out: &mut [f32]) -> Result<(), gguf::Error> {
+        let (of, rows) = self.place(part);
+        self.by.values(of.number, rows, out)
     }
 
     /// Makes these parts of the file, each of whole rows.

@@ -1,6 +1,7 @@
 //! `arclight convert`: a folder of the Hugging Face Hub as a GGUF file, in one step in any type.
 
 use crate::error::Error;
+use crate::images;
 use crate::model_file;
 use crate::quantize::{Making, Mix, Rule, types_help};
 use crate::term;
@@ -8,7 +9,7 @@ use arclight_engine::ModelFile;
 use clap::{Args, ValueHint};
 use convert::{Float, Options};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Make a GGUF file of a folder of the Hugging Face Hub
 #[derive(Args, Debug)]
@@ -44,6 +45,12 @@ pub(crate) struct ConvertArgs {
     /// Number of threads [default: one per processor]
     #[arg(short, long, value_name = "N")]
     threads: Option<NonZeroUsize>,
+    /// File for the image encoder of a model that reads images [default: mmproj-NAME beside the file]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "no_mmproj")]
+    mmproj: Option<PathBuf>,
+    /// Make no file of the image encoder
+    #[arg(long)]
+    no_mmproj: bool,
     /// Only tell which tensors there would be, and of which types
     #[arg(long)]
     dry_run: bool,
@@ -86,6 +93,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Error> {
         tracing::warn!("{note}");
     }
     check(&file)?;
+    let encoder = image_encoder(args, input, &options)?;
     let making = Making {
         file: &file,
         output: args.output.as_deref(),
@@ -97,7 +105,38 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Error> {
         threads: args.threads,
         dry_run: args.dry_run,
     };
-    making.make("converting")
+    making.make("converting")?;
+    let Some(encoder) = encoder else { return Ok(()) };
+    let beside = |output: &PathBuf| output.with_file_name(images::name_beside(output));
+    let output = args.mmproj.clone().or_else(|| args.output.as_ref().map(beside));
+    // Its matrices stay floats.
+    let (output, file) = (output.as_deref(), &encoder);
+    let making =
+        Making { file, output, mix: None, rules: &[], pure: false, imatrix: None, ..making };
+    making.make("converting the image encoder")
+}
+
+/// The folder's image encoder as a file, if one is wanted.
+fn image_encoder(
+    args: &ConvertArgs,
+    input: &Path,
+    options: &Options,
+) -> Result<Option<ModelFile>, Error> {
+    if args.no_mmproj {
+        return Ok(None);
+    }
+    match (model_file::encoder(input, options), &args.mmproj) {
+        (Ok(Some(file)), _) => check(&file).map(|()| Some(file)),
+        (Ok(None), None) => Ok(None),
+        (Ok(None), Some(_)) => {
+            Err(Error::in_file(input, "it has no image encoder, which --mmproj asks for"))
+        }
+        (Err(why), Some(_)) => Err(why),
+        (Err(why), None) => {
+            tracing::warn!("the file reads no images: {}", why.line());
+            Ok(None)
+        }
+    }
 }
 
 /// Holds the file against the page of its family, before anything is written.

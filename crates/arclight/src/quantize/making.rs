@@ -33,7 +33,7 @@ impl Making<'_> {
     /// Makes it, with a bar that says `what`.
     pub(crate) fn make(&self, what: &str) -> Result<(), Error> {
         let start = Instant::now();
-        let gguf = self.file.gguf()?;
+        let gguf = self.file.stored()?;
         let known = self.imatrix.map(Known::open).transpose()?;
         let types = types(self, &gguf, known.is_some())?;
         if self.dry_run {
@@ -156,7 +156,7 @@ fn types(making: &Making<'_>, gguf: &Gguf<'_>, importance: bool) -> Result<Vec<T
 }
 
 /// Whether a tensor is multiplied with, so that its type may change. Routers and biases of distances are small and
-/// decide much.
+/// decide much; convolutions of image encoders have rows of few elements.
 fn is_matrix(tensor: &Tensor<'_>) -> bool {
     let name = tensor.name();
     let kept = [
@@ -168,7 +168,7 @@ fn is_matrix(tensor: &Tensor<'_>) -> bool {
     ];
     // Those of Gemma 3n that llama-quantize leaves alone too.
     let small = ["altup_", "laurel_", "per_layer_model_proj"];
-    tensor.shape.rank() > 1
+    (2..=3).contains(&tensor.shape.rank())
         && name.ends_with(".weight")
         && !kept.iter().any(|k| name.ends_with(k))
         && !small.iter().any(|k| name.contains(k))

@@ -1,7 +1,7 @@
 //! `convert`, and folders in the place of files.
 
-use crate::support::{arclight, complains, fails, file, folder, output, ran, succeeds};
-use serde_json::Value;
+use crate::support::{Ran, arclight, complains, fails, file, folder, output, ran, run, succeeds};
+use serde_json::{Value, json};
 use std::path::Path;
 use testkit::Checkpoint;
 
@@ -198,4 +198,92 @@ fn what_a_folder_is_converted_to_is_kept_on_request() {
     assert!(kept().is_empty() && listed().is_none());
     let line = complains(1, &arclight(&["rm", &from, "--yes"]));
     assert!(line.contains(&format!("no conversion of {from} is kept")), "{line}");
+}
+
+/// A folder with a small Llama that reads images, as SmolVLM does.
+fn seeing(name: &str) -> String {
+    let path = llama(name, |checkpoint| {
+        let config = &mut checkpoint.config;
+        config["architectures"] = json!(["SmolVLMForConditionalGeneration"]);
+        config["max_position_embeddings"] = 512.into();
+        config["scale_factor"] = 2.into();
+        config["vision_config"] = json!({
+            "model_type": "smolvlm_vision", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
+            "num_attention_heads": 4, "image_size": 32, "patch_size": 8,
+        });
+        let hidden = Checkpoint::HIDDEN;
+        checkpoint.add("model.connector.modality_projection.proj.weight", &[hidden, 16 * 4]);
+        let vision = "model.vision_model";
+        checkpoint.add(&format!("{vision}.embeddings.position_embedding.weight"), &[16, 16]);
+        for (tensor, shape) in [
+            ("embeddings.patch_embedding", &[16, 3, 8, 8][..]),
+            ("post_layernorm", &[16]),
+            ("encoder.layers.0.layer_norm1", &[16]),
+            ("encoder.layers.0.layer_norm2", &[16]),
+            ("encoder.layers.0.self_attn.q_proj", &[16, 16]),
+            ("encoder.layers.0.self_attn.k_proj", &[16, 16]),
+            ("encoder.layers.0.self_attn.v_proj", &[16, 16]),
+            ("encoder.layers.0.self_attn.out_proj", &[16, 16]),
+            ("encoder.layers.0.mlp.fc1", &[32, 16]),
+            ("encoder.layers.0.mlp.fc2", &[16, 32]),
+        ] {
+            checkpoint.add(&format!("{vision}.{tensor}.weight"), shape);
+            checkpoint.add(&format!("{vision}.{tensor}.bias"), &shape[..1]);
+        }
+    });
+    let processor = json!({"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]});
+    std::fs::write(format!("{path}/preprocessor_config.json"), processor.to_string()).unwrap();
+    path
+}
+
+#[test]
+fn an_image_encoder_is_a_file_of_its_own() {
+    let from = seeing("seeing");
+    let folder = folder("seeing-files");
+    let (to, encoder) = (format!("{folder}/model.gguf"), format!("{folder}/mmproj-model.gguf"));
+    let Ran { err, .. } = run(&["convert", &from, "-o", &to]);
+    assert!(err.contains("wrote ") && err.contains("mmproj-model.gguf"), "{err}");
+    let seen = inspected(&encoder);
+    assert_eq!(seen["model"]["architecture"], "clip", "{seen}");
+    let image = file("seeing.gif", crate::images::PIXEL);
+    let answer = |model: &str, more: &[&str]| {
+        let ask = ["run", model, "--image", &image, "-p", "What?", "-n", "6", "--greedy", "-q"];
+        let args = [&ask[..], &["--chat-template", "chatml", "--ignore-eos"], more].concat();
+        succeeds(&args)
+    };
+    let answered = answer(&to, &[]);
+    assert_eq!(answer(&from, &[]), answered, "the folder itself");
+    assert_eq!(answer(&to, &["--mmproj", &from]), answered, "the encoder of the folder");
+
+    std::fs::remove_file(&encoder).unwrap();
+    succeeds(&["convert", &from, "-o", &to, "--no-mmproj"]);
+    assert!(!Path::new(&encoder).exists());
+    let other = format!("{folder}/eyes.gguf");
+    succeeds(&["convert", &from, "-o", &to, "--mmproj", &other, "--type", "q8_0"]);
+    assert_eq!(inspected(&other)["model"]["type"], "F16", "it stays as it is");
+}
+
+#[test]
+fn a_folder_whose_encoder_is_unknown_makes_a_model_without() {
+    let change = |change: fn(&mut Value)| {
+        let from = seeing("unknown-encoder");
+        let path = format!("{from}/config.json");
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        change(&mut config);
+        std::fs::write(path, config.to_string()).unwrap();
+        from
+    };
+    let to = output("unknown-encoder.gguf");
+    let from = change(|config| config["architectures"] = json!(["LlamaForCausalLM"]));
+    let Ran { code, err, .. } = run(&["convert", &from, "-o", &to]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("the image encoder (smolvlm_vision) of LlamaForCausalLM"), "{err}");
+    let eyes = output("unknown-eyes.gguf");
+    let asked = |from: &str| fails(1, &["convert", from, "-o", &to, "--mmproj", &eyes]);
+    assert!(asked(&from).contains("is not converted"));
+    let from = change(|config| config["vision_config"]["hidden_size"] = 32.into());
+    assert!(asked(&from).contains("v."), "of another width");
+    let blind = llama("blind", |_| {});
+    assert!(asked(&blind).contains("it has no image encoder"));
+    assert!(!Path::new(&eyes).exists());
 }

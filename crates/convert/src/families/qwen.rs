@@ -21,6 +21,38 @@ pub(super) const FAMILIES: &[Family] = &[
         vocab: Kind::SentencePieceOrBpe,
         ..QWEN
     },
+    Family {
+        classes: &[
+            "Qwen2VLForConditionalGeneration",
+            "Qwen2VLModel",
+            "Qwen2_5_VLForConditionalGeneration",
+        ],
+        arch: "qwen2vl",
+        vocab: Kind::SentencePieceOrBpe,
+        ..QWEN
+    },
+    Family {
+        classes: &["Qwen3VLForConditionalGeneration"],
+        arch: "qwen3vl",
+        keys: |d| {
+            d.usual()?;
+            deep(d);
+            Ok(())
+        },
+        vocab: Kind::SentencePieceOrBpe,
+        ..QWEN
+    },
+    Family {
+        classes: &["Qwen3VLMoeForConditionalGeneration"],
+        arch: "qwen3vlmoe",
+        keys: |d| {
+            experts(d)?;
+            deep(d);
+            Ok(())
+        },
+        rules: &[TURNED],
+        ..QWEN
+    },
     Family { classes: &["Qwen2MoeForCausalLM"], arch: "qwen2moe", rules: &[SHARED], ..EXPERTS },
     Family { classes: &["Qwen3MoeForCausalLM"], arch: "qwen3moe", ..EXPERTS },
     Family {
@@ -64,6 +96,29 @@ const QWEN35: Family = Family {
 
 const SHARED: &[Rule] = &[same("mlp.shared_expert_gate", "ffn_gate_inp_shexp")];
 
+/// Experts whose matrices lie with rows and columns exchanged in published folders, and not in those that newer versions
+/// of `transformers` save.
+const TURNED: &[Rule] = &[
+    made("mlp.experts.gate_up_proj", "ffn_gate_exps.weight ffn_up_exps.weight", |at, of| {
+        let width = at.config.hidden()?;
+        crate::rules::halves(at, with_columns(at, of, width)?)
+    }),
+    made("mlp.experts.down_proj", "ffn_down_exps.weight", |at, of| {
+        let width = at.config.size(&["moe_intermediate_size"])?;
+        Ok(vec![with_columns(at, of, width)?])
+    }),
+];
+
+/// The matrix of each expert with so many columns.
+fn with_columns(at: &At<'_>, of: Array, columns: usize) -> Result<Array, Error> {
+    match *of.shape() {
+        // As published where both would do.
+        [_, rows, _] if rows == columns => Ok(of.turned()),
+        [.., own] if of.shape().len() == 3 && own == columns => Ok(of),
+        _ => Err(at.shape(&of, format!("and not matrices of {columns} columns"))),
+    }
+}
+
 /// Norms whose weights the model adds one to.
 const SHIFTED: &[Rule] = &[
     made("norm", "output_norm", plus_one),
@@ -105,6 +160,13 @@ pub(super) fn experts(d: &mut Draft<'_>) -> Result<(), Error> {
     d.usual()?;
     d.copy_size("expert_feed_forward_length", &["moe_intermediate_size"])?;
     d.copy_size("expert_shared_feed_forward_length", &["shared_expert_intermediate_size"])
+}
+
+/// Layers that add parts of an image.
+fn deep(d: &mut Draft<'_>) {
+    let vision = d.config.outer("vision_config");
+    let deep = vision.and_then(|vision| vision["deepstack_visual_indexes"].as_array());
+    d.set_size("n_deepstack_layers", deep.map_or(0, Vec::len));
 }
 
 /// Layers that predict further tokens: as many as the folder has.
@@ -256,4 +318,24 @@ fn columns_in_turns(at: &At<'_>, of: Array) -> Result<Vec<Array>, Error> {
         return Err(at.shape(&of, format!("and should have {cols} columns")));
     }
     Ok(vec![of.columns((0..cols).map(|col| h.source(col, h.value)).collect())])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn experts_are_turned_where_they_lie_so() {
+        let config = Config::new(json!({})).unwrap();
+        let at = At { config: &config, name: "experts" };
+        let of = |shape: &[usize]| {
+            let count = shape.iter().product::<usize>();
+            Array::of_values((0..count).map(|x| x as f32).collect()).reshaped(shape)
+        };
+        let turned = with_columns(&at, of(&[1, 3, 2]), 3).unwrap();
+        assert_eq!((turned.shape(), turned.all()), (&[1, 2, 3][..], vec![0., 2., 4., 1., 3., 5.]));
+        assert_eq!(with_columns(&at, of(&[1, 2, 3]), 3).unwrap().all(), of(&[6]).all());
+        assert!(with_columns(&at, of(&[1, 2, 3]), 4).is_err());
+    }
 }

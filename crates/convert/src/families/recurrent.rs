@@ -61,7 +61,7 @@ pub(super) const FAMILIES: &[Family] = &[
         ..PLAIN
     },
     Family {
-        classes: &["Lfm2ForCausalLM", "LFM2ForCausalLM"],
+        classes: &["Lfm2ForCausalLM", "LFM2ForCausalLM", "Lfm2VlForConditionalGeneration"],
         arch: "lfm2",
         defaults: kinds_by_number,
         keys: |d| {
