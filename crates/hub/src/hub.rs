@@ -53,6 +53,8 @@ pub struct Remote {
     files: Vec<RemoteFile>,
     /// The image encoder that goes with it.
     encoder: Option<RemoteFile>,
+    /// Bytes of it that are to be fetched yet.
+    missing_encoder: u64,
     /// Licence of the weights, by the site's identifier.
     pub licence: Option<String>,
     /// As files are labelled: `Q4_K_M`; empty if its name does not tell.
@@ -86,6 +88,13 @@ impl Remote {
     /// The image encoder (`mmproj`) that the repository has for the model, which is fetched with it, and its bytes.
     pub fn encoder(&self) -> Option<(&str, u64)> {
         self.encoder.as_ref().map(|file| (file.path.as_str(), file.size))
+    }
+
+    /// Leaves the image encoder out of what is fetched.
+    pub fn without_encoder(&mut self) {
+        self.encoder = None;
+        self.missing = self.missing.saturating_sub(self.missing_encoder);
+        self.missing_encoder = 0;
     }
 
     fn all(&self) -> impl Iterator<Item = &RemoteFile> {
@@ -215,9 +224,20 @@ impl Hub {
                 file.size - begun.map_or(0, |b| b.done)
             }
         };
-        let missing = files.iter().chain(&encoder).map(left).sum();
+        let missing_encoder = encoder.as_ref().map_or(0, left);
+        let missing = files.iter().map(left).sum::<u64>() + missing_encoder;
         let Listing { commit, branch, licence, .. } = listing;
-        Ok(Remote { repo, commit, branch, files, encoder, licence, quant, missing })
+        Ok(Remote {
+            repo,
+            commit,
+            branch,
+            files,
+            encoder,
+            missing_encoder,
+            licence,
+            quant,
+            missing,
+        })
     }
 
     /// Brings what a site has: only what is not here yet.

@@ -73,6 +73,7 @@ pub(super) fn run(
         let test = Test::decode(most + 1, 0, 1);
         check(file, &[test])?;
         let mut options = options(&[test], threads, args);
+        args.lora.add(file, &mut options)?;
         options.context = Some(context);
         stored::apply(file, &args.tuned, 1, &mut options)?;
         let mut loaded = load::load(file, &options, speculation)?;

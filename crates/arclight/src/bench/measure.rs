@@ -260,7 +260,9 @@ impl Bench {
         let (mut floor, mut past) = (Floor::default(), test.depth);
         for (tokens, logits) in test.steps(self.engine.limits().tokens) {
             let outputs = if logits { test.batch } else { 0 };
+            let adapted = !self.engine.adapters().is_empty();
             let step = Extent::batch(&self.classes, test.batch, (tokens, past), outputs);
+            let step = Extent { adapted, ..step };
             floor.add(self.needs.of(&step), self.limits());
             past += tokens;
         }

@@ -16,6 +16,7 @@ mod report;
 use crate::args::{KvArgs, List, ModelArg, PlaceArgs, count, counts, numbers};
 use crate::error::Error;
 use crate::load;
+use crate::lora::LoraArgs;
 use crate::model_info::ModelInfo;
 use crate::output::{Output, OutputArgs};
 use crate::profile::{self, Recorder};
@@ -93,10 +94,12 @@ pub(crate) struct BenchArgs {
     speculate: SpeculateArgs,
     #[command(flatten)]
     tuned: ProfileArgs,
+    #[command(flatten)]
+    lora: LoraArgs,
 }
 
 /// What needs a model.
-const NOT_WITH_LIMITS: [&str; 25] = [
+const NOT_WITH_LIMITS: [&str; 26] = [
     "model",
     "synth",
     "prompt",
@@ -122,6 +125,7 @@ const NOT_WITH_LIMITS: [&str; 25] = [
     "text",
     "speculate",
     "draft_model",
+    "adapters",
 ];
 
 const EXAMPLES: &str = "\
@@ -169,6 +173,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     let mut report = Report::new(info, &machine, args.repetitions);
     for threads in setups {
         let mut options = options(&tests, threads, args);
+        args.lora.add(&file, &mut options)?;
         stored::apply(&file, &args.tuned, args.replicas.unwrap_or(1), &mut options)?;
         if let Some(replicas) = args.replicas {
             let told = |test: &Test| {

@@ -67,7 +67,7 @@ fn file_of(name: &Name, missing: Missing) -> Result<PathBuf, Error> {
         return Err(not_here(&hub, name));
     }
     let before = format!("{name} is not on this machine; ");
-    Ok(pull::fetch(&hub, name, &before)?.path().to_owned())
+    Ok(pull::fetch(&hub, name, &before, true)?.path().to_owned())
 }
 
 /// The file of what a command line calls an image encoder: a path, or a name of a repository that has one.

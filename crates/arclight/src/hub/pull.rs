@@ -19,6 +19,9 @@ pub(crate) struct PullArgs {
     /// Connections for a file
     #[arg(long, value_name = "N", value_parser = count, default_value = "4")]
     connections: usize,
+    /// Leave out the image encoder that the repository has for the model
+    #[arg(long)]
+    no_mmproj: bool,
 }
 
 const HELP: &str = "\
@@ -49,16 +52,19 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Error> {
     let hub = Hub::new(settings);
     let mut out = std::io::stdout().lock();
     for name in &names {
-        let model = fetch(&hub, name, "")?;
+        let model = fetch(&hub, name, "", !args.no_mmproj)?;
         writeln!(out, "{}", model.path().display())?;
     }
     Ok(())
 }
 
-/// Brings a model, after a line about it that begins with `before`.
-pub(super) fn fetch(hub: &Hub, name: &Name, before: &str) -> Result<Model, Error> {
+/// Brings a model, with its image encoder if that is wanted, after a line about it that begins with `before`.
+pub(super) fn fetch(hub: &Hub, name: &Name, before: &str, encoder: bool) -> Result<Model, Error> {
     let mut progress = Progress::new();
-    let remote = hub.look(name, &mut |event| progress.tell(&event))?;
+    let mut remote = hub.look(name, &mut |event| progress.tell(&event))?;
+    if !encoder {
+        remote.without_encoder();
+    }
     if !term::is_quiet() {
         let quant =
             if remote.quant.is_empty() { String::new() } else { format!(" {}", remote.quant) };

@@ -1,10 +1,11 @@
 //! Adapters: logits beside PEFT's, and the option that names them.
 
-use crate::support::{FILES, fails, file, run, succeeds, text};
+use crate::support::{FILES, fails, file as file_of, run, succeeds, text};
 use arclight_engine::{
     Adapter, AdapterUse, BatchEntry, Engine, KvType, LoadOptions, ModelFile, Outputs,
 };
 use gguf::Gguf;
+use graph::{Extent, Keep};
 use serde_json::Value;
 use std::sync::Arc;
 use testkit::repository;
@@ -86,7 +87,7 @@ fn llama() -> (String, Vec<u8>) {
 fn answers_come_with_adapters() {
     let (model, bytes) = llama();
     let lora = |seed| testkit::lora(&bytes, gguf::TensorType::F32, 4, 40.0, seed);
-    let (a, b) = (file("lora-a.gguf", &lora(1)), file("lora-b.gguf", &lora(2)));
+    let (a, b) = (file_of("lora-a.gguf", &lora(1)), file_of("lora-b.gguf", &lora(2)));
     let answer = |adapters: &[&str]| {
         let args = ["run", &model, "-q", "-p", "Once", "-n", "16", "--ignore-eos", "--temp", "0"];
         let adapters = adapters.iter().flat_map(|adapter| ["--lora", adapter]);
@@ -110,9 +111,43 @@ fn answers_come_with_adapters() {
 }
 
 #[test]
+fn a_bench_counts_adapters() {
+    let (model, bytes) = llama();
+    let lora = testkit::lora(&bytes, gguf::TensorType::F32, 4, 4.0, 1);
+    let adapter = Arc::new(Adapter::read(&ModelFile::from_bytes("a", lora.clone())).unwrap());
+    let options = LoadOptions {
+        threads: Some(1),
+        no_pin: true,
+        adapters: vec![AdapterUse { name: "a".into(), adapter, scale: 1.0 }],
+        ..LoadOptions::default()
+    };
+    let file = ModelFile::from_bytes("demo", bytes);
+    let mut engine = Engine::load(&file, &options, &mut |_| {}).unwrap();
+    let needs = engine.executor().needs();
+    // What adapters add to a step: weights once, products for every token.
+    let added = |tokens| {
+        let of = |adapted| {
+            let step = Extent::batch(&[Keep::All], 1, (tokens, 0), 0);
+            needs.of(&Extent { adapted, ..step })
+        };
+        (of(true).bytes - of(false).bytes, of(true).all_macs() - of(false).all_macs())
+    };
+    let (bytes, products) = added(1);
+    assert!(bytes > 0 && products > 0);
+    assert_eq!(added(5), (bytes, 5 * products));
+
+    let lora = file_of("lora-bench.gguf", &lora);
+    let bench = ["bench", &model, "-p", "8", "-n", "4", "-r", "1", "--no-pin", "--untuned"];
+    let seen = succeeds(&[&bench[..], &["--lora", &lora]].concat());
+    assert!(seen.contains("pp8") && seen.contains("tg4"), "{seen}");
+    let got = fails(1, &[&bench[..], &["--lora", &model]].concat());
+    assert!(got.contains("this is no adapter"), "{got}");
+}
+
+#[test]
 fn what_is_no_adapter_is_told() {
     let (model, bytes) = llama();
-    let lora = file("lora-c.gguf", &testkit::lora(&bytes, gguf::TensorType::F32, 4, 4.0, 1));
+    let lora = file_of("lora-c.gguf", &testkit::lora(&bytes, gguf::TensorType::F32, 4, 4.0, 1));
     let refused = |adapter: &str| fails(1, &["run", &model, "-q", "-p", "a", "--lora", adapter]);
     let got = refused(&model);
     assert!(got.contains("arclight-demo.gguf: this is no adapter"), "{got}");

@@ -125,6 +125,10 @@ fn an_image_encoder_comes_with_its_model_and_goes_with_it() {
     assert!(beside.exists());
     world.succeeds(&["rm", REPO, "--yes"]);
     assert!(!beside.exists());
+    // Unless it is left out.
+    let pulled = world.succeeds(&["pull", REPO, "--no-mmproj"]);
+    assert!(!pulled.err.contains("image encoder"), "{}", pulled.err);
+    assert!(Path::new(pulled.out.trim_end()).exists() && !beside.exists());
 }
 
 #[test]
