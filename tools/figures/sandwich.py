@@ -178,7 +178,7 @@ def ablated(session: Session) -> tuple[list[dict], Answer]:
     if "ablation" not in session.kept:
         # Ten searches for matrices share the time of the figure; loads and the cores have the rest.
         seconds = max(1, int(60 * session.minutes * 0.004))
-        found, answer = session.json("tune", session.model, "--ablation", "-r", max(5, session.sizes.repetitions),
+        found, answer = session.json("tune", session.model, "--ablation", "-r", max(2, session.sizes.repetitions - 1),
                                      "--kv-type", session.kv_type, "--matrices", seconds, timeout=3600)
         session.kept["ablation"] = (found["rows"] if found else []), answer
     return session.kept["ablation"]
