@@ -45,10 +45,12 @@ class Run:
     error: str | None   # what went wrong, in a line
 
 
-def run(command: list[str], wrap: list[str], work: Path, timeout: float) -> Run:
+def run(command: list[str], wrap: list[str], work: Path, timeout: float, server: int | None = None) -> Run:
+    """Runs a command; what the process `server` works meanwhile counts as the command's."""
     with tempfile.TemporaryDirectory(dir=work) as scratch:
         report = Path(scratch) / "load.json"
-        whole = [*wrap, sys.executable, str(WATCH), str(report), "--", *command]
+        served = ["--with", str(server)] if server else []
+        whole = [*wrap, sys.executable, str(WATCH), str(report), *served, "--", *command]
         process = subprocess.Popen(whole, cwd=scratch, text=True, errors="replace",
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    start_new_session=True)

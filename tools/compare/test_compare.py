@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree as ET
@@ -149,6 +151,21 @@ class Loads(unittest.TestCase):
     def test_ticks_are_those_of_all_processors_with_guests_once(self):
         stat = "cpu  100 20 30 4000 50 6 7 8 90 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
         self.assertEqual(watch.cpu_ticks(stat), (163, 8))
+
+    def test_what_serves_a_command_is_its_own(self):
+        stat = "7 (a (name) b) S 1 7 7 0 -1 0 0 0 0 0 31 11 0 0 20 0 4 0 5 0"
+        self.assertEqual(watch.process_ticks(stat), 42)
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder) / "load.json"
+            busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            try:
+                subprocess.check_call([sys.executable, str(measure.WATCH), str(report), "--with", str(busy.pid),
+                                       "--", "sleep", "1"])
+            finally:
+                busy.kill()
+                busy.wait()
+            # Of a second, on a machine that does other things too.
+            self.assertGreater(json.loads(report.read_text())["own"], 0.2)
 
     def test_a_command_is_watched(self):
         with tempfile.TemporaryDirectory() as work:

@@ -80,6 +80,7 @@ class Session:
     commands: list[str] = field(default_factory=list)   # of the figure at hand
     left_out: list[str] = field(default_factory=list)
     deadline: float = 0.0
+    server: int | None = None       # the process that commands ask
 
     def begin(self, share: float) -> None:
         """A figure begins, which has this share of the time."""
@@ -104,7 +105,7 @@ class Session:
     def run(self, command: list[str], timeout: float = 900) -> Answer:
         self.commands.append(plain(command))
         print(f"  {self.commands[-1]}", file=sys.stderr)
-        ran = measure.run(command, [], self.work, timeout)
+        ran = measure.run(command, [], self.work, timeout, self.server)
         if ran.error:
             print(f"    {ran.error}", file=sys.stderr)
         return Answer(ran.stdout, ran.stderr, ran.load, ran.error or "")
@@ -185,8 +186,10 @@ def serving(session: Session, command: list[str], url: str, timeout: float = 300
                 if time.monotonic() > end:
                     raise Skip(f"the server was not ready after {timeout:.0f} s")
                 time.sleep(0.1)
+            session.server = server.pid
             yield
         finally:
+            session.server = None
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
