@@ -14,7 +14,9 @@ pub(super) struct Encoder {
     classes: &'static [&'static str],
     /// `model_type` of the encoder's part, of classes that come with several kinds.
     kind: Option<&'static str>,
-    /// What the model's own code takes where the configuration says nothing.
+    /// Counts that the model's own code takes where the configuration has none.
+    pub(super) counts: &'static [(&'static str, usize)],
+    /// What else the configuration says in another way, or not at all.
     pub(super) defaults: fn(&mut Config) -> Result<(), Error>,
     pub(super) keys: fn(&mut Draft<'_>, &Source<'_>) -> Result<(), Error>,
     /// Names with `*` for the number in them, in the file too.
@@ -38,6 +40,7 @@ type MakeExtra = fn(&Source<'_>, &[(String, Array)]) -> Result<Extra, Error>;
 const PLAIN: Encoder = Encoder {
     classes: &[],
     kind: None,
+    counts: &[],
     defaults: |_| Ok(()),
     keys: |_, _| Ok(()),
     rules: &[],
@@ -50,15 +53,14 @@ const PLAIN: Encoder = Encoder {
 const ALL: &[Encoder] = &[
     Encoder {
         classes: &["Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"],
-        defaults: |config| {
-            let values =
-                [("hidden_size", 1152), ("intermediate_size", 3072), ("num_hidden_layers", 12)];
-            or(
-                config,
-                &values,
-                &[("num_attention_heads", 16), ("patch_size", 32), ("image_size", 224)],
-            )
-        },
+        counts: &[
+            ("hidden_size", 1152),
+            ("intermediate_size", 3072),
+            ("num_hidden_layers", 12),
+            ("num_attention_heads", 16),
+            ("patch_size", 32),
+            ("image_size", 224),
+        ],
         keys: idefics3,
         rules: &[SIGLIP, &[same("connector.modality_projection.proj", "mm.model.fc")]],
         exact: &["v.patch_embd.weight"],
@@ -66,7 +68,7 @@ const ALL: &[Encoder] = &[
     },
     Encoder {
         classes: &["Gemma3ForConditionalGeneration"],
-        defaults: siglip_defaults,
+        counts: SIGLIP_COUNTS,
         keys: gemma3,
         rules: &[
             SIGLIP,
@@ -84,12 +86,17 @@ const ALL: &[Encoder] = &[
     },
     Encoder {
         classes: &["Gemma4ForConditionalGeneration"],
+        counts: &[
+            ("hidden_size", 768),
+            ("intermediate_size", 3072),
+            ("num_hidden_layers", 16),
+            ("num_attention_heads", 12),
+            ("patch_size", 16),
+        ],
         defaults: |config| {
             // Images have any size; the key is needed all the same.
             config.set("image_size", 224);
-            let values =
-                [("hidden_size", 768), ("intermediate_size", 3072), ("num_hidden_layers", 16)];
-            or(config, &values, &[("num_attention_heads", 12), ("patch_size", 16)])
+            Ok(())
         },
         keys: gemma4,
         rules: &[GEMMA4],
@@ -97,10 +104,15 @@ const ALL: &[Encoder] = &[
     },
     Encoder {
         classes: &["Qwen2VLForConditionalGeneration", "Qwen2VLModel"],
+        counts: &[
+            ("depth", 32),
+            ("embed_dim", 1280),
+            ("hidden_size", 3584),
+            ("num_heads", 16),
+            ("patch_size", 14),
+            ("image_size", 560),
+        ],
         defaults: |config| {
-            let values =
-                [("depth", 32), ("embed_dim", 1280), ("hidden_size", 3584), ("num_heads", 16)];
-            or(config, &values, &[("patch_size", 14), ("image_size", 560)])?;
             // What the language model takes is called the width; files state it for feed-forward layers.
             let width = config.size(&["hidden_size"])?;
             config.set("intermediate_size", width);
@@ -116,9 +128,15 @@ const ALL: &[Encoder] = &[
     },
     Encoder {
         classes: &["Qwen2_5_VLForConditionalGeneration"],
+        counts: &[
+            ("depth", 32),
+            ("hidden_size", 3584),
+            ("intermediate_size", 3420),
+            ("num_heads", 16),
+            ("patch_size", 14),
+            ("image_size", 560),
+        ],
         defaults: |config| {
-            let values = [("depth", 32), ("hidden_size", 3584), ("intermediate_size", 3420)];
-            or(config, &values, &[("num_heads", 16), ("patch_size", 14), ("image_size", 560)])?;
             config.or("fullatt_block_indexes", json!([7, 15, 23, 31]));
             Ok(())
         },
@@ -133,10 +151,15 @@ const ALL: &[Encoder] = &[
             "Qwen3_5ForConditionalGeneration",
             "Qwen3_5MoeForConditionalGeneration",
         ],
+        counts: &[
+            ("depth", 27),
+            ("hidden_size", 1152),
+            ("intermediate_size", 4304),
+            ("num_heads", 16),
+            ("patch_size", 16),
+            ("num_position_embeddings", 2304),
+        ],
         defaults: |config| {
-            let values = [("depth", 27), ("hidden_size", 1152), ("intermediate_size", 4304)];
-            let more = [("num_heads", 16), ("patch_size", 16), ("num_position_embeddings", 2304)];
-            or(config, &values, &more)?;
             let positions = config.size(&["num_position_embeddings"])? as f64;
             let size = positions.sqrt() * config.size(&["patch_size"])? as f64;
             config.or("image_size", size as usize);
@@ -165,8 +188,8 @@ const ALL: &[Encoder] = &[
     },
     Encoder {
         classes: &["Lfm2VlForConditionalGeneration"],
+        counts: SIGLIP_COUNTS,
         defaults: |config| {
-            siglip_defaults(config)?;
             config.set("image_size", 256);
             Ok(())
         },
@@ -190,19 +213,27 @@ const ALL: &[Encoder] = &[
 
 const PIXTRAL: Encoder = Encoder {
     kind: Some("pixtral"),
-    defaults: |config| {
-        let values =
-            [("hidden_size", 1024), ("intermediate_size", 4096), ("num_hidden_layers", 24)];
-        or(
-            config,
-            &values,
-            &[("num_attention_heads", 16), ("image_size", 1024), ("patch_size", 16)],
-        )
-    },
+    counts: &[
+        ("hidden_size", 1024),
+        ("intermediate_size", 4096),
+        ("num_hidden_layers", 24),
+        ("num_attention_heads", 16),
+        ("image_size", 1024),
+        ("patch_size", 16),
+    ],
     rules: &[PIXTRAL_RULES],
     extra: breaks,
     ..PLAIN
 };
+
+const SIGLIP_COUNTS: &[(&str, usize)] = &[
+    ("hidden_size", 768),
+    ("intermediate_size", 3072),
+    ("num_hidden_layers", 12),
+    ("num_attention_heads", 12),
+    ("image_size", 224),
+    ("patch_size", 16),
+];
 
 const SIGLIP: &[Rule] = &[
     same("vision.embeddings.patch_embedding", "v.patch_embd"),
@@ -322,22 +353,6 @@ pub(super) fn of(whole: &Config, vision: &Config) -> Result<&'static Encoder, Er
         let kind = kind.map(|kind| format!(" ({kind})")).unwrap_or_default();
         Error::config(format!("the image encoder{kind} of {class} is not converted"))
     })
-}
-
-fn or(
-    config: &mut Config,
-    some: &[(&'static str, usize)],
-    more: &[(&'static str, usize)],
-) -> Result<(), Error> {
-    for (key, value) in some.iter().chain(more) {
-        config.or(key, *value);
-    }
-    Ok(())
-}
-
-fn siglip_defaults(config: &mut Config) -> Result<(), Error> {
-    let values = [("hidden_size", 768), ("intermediate_size", 3072), ("num_hidden_layers", 12)];
-    or(config, &values, &[("num_attention_heads", 12), ("image_size", 224), ("patch_size", 16)])
 }
 
 fn epsilon(d: &mut Draft<'_>, eps: f64) -> Result<(), Error> {

@@ -44,6 +44,7 @@ pub(crate) fn file(folder: &Folder, float: TensorType) -> Result<Option<File>, E
         return Ok(None);
     }
     let encoder = families::of(&folder.config, &config)?;
+    encoder.counts.iter().for_each(|(key, count)| config.or(key, *count));
     (encoder.defaults)(&mut config)?;
     let source = Source { folder, processor: processor(folder)? };
     let mut draft = Draft::new(&config, "clip");
