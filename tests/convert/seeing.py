@@ -127,14 +127,21 @@ TEXTS = {"smolvlm": "VLlama3ForCausalLM", "idefics3": "LlamaForCausalLM", "lfm2v
 def class_of_text(name: str, config: dict) -> None:
     if name in TEXTS:
         config["text_config"]["architectures"] = [TEXTS[name]]
+    if name == "qwen35_images":
+        config["text_config"]["mtp_num_hidden_layers"] = 1
 
 
 def published(name: str, tensors: dict) -> dict:
-    """Names and forms that published folders have, and `transformers` does not keep."""
+    """Names, forms and tensors that published folders have, and `transformers` does not keep."""
     if name in ("gemma3_images", "lfm2vl"):
         return {key.replace("vision_tower.", "vision_tower.vision_model."): value for key, value in tensors.items()}
     if name == "qwen3vlmoe":
         return {key: value.transpose(1, 2) if "experts" in key else value for key, value in tensors.items()}
+    if name == "qwen35_images":  # and a layer that predicts further tokens
+        last, of = "model.language_model.layers.1.", lambda *shape: torch.empty(shape, dtype=torch.bfloat16).uniform_(-1, 1)
+        layer = {f"mtp.layers.0.{key.removeprefix(last)}": value.clone() for key, value in tensors.items() if key.startswith(last)}
+        return {**tensors, **layer, "mtp.fc.weight": of(64, 128), "mtp.pre_fc_norm_embedding.weight": of(64),
+                "mtp.pre_fc_norm_hidden.weight": of(64), "mtp.norm.weight": of(64)}
     return tensors
 
 
