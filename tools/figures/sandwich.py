@@ -1,5 +1,6 @@
 """Figures of the Sandwich paper: objectives, goodput and latencies of a server; ablation and tuning times."""
 
+import json
 import re
 from collections.abc import Iterator
 from statistics import mean
@@ -176,10 +177,15 @@ def goodput_verdicts(points: list[Point]) -> Iterator[tuple[str, str]]:
 def ablated(session: Session) -> tuple[list[dict], Answer]:
     """The rows of `tune --ablation`: measured once, for tables 1 to 3."""
     if "ablation" not in session.kept:
-        # Ten searches for matrices share the time of the figure; loads and the cores have the rest.
+        # Ten searches for matrices share the time of the figure; loads and the cores have the rest. With a model of 4B and
+        # long prompts they took more than 20 minutes of two cores.
         seconds = max(1, int(60 * session.minutes * 0.004))
-        found, answer = session.json("tune", session.model, "--ablation", "-r", max(2, session.sizes.repetitions - 1),
-                                     "--kv-type", session.kv_type, "--matrices", seconds, timeout=3600)
+        trace = session.work / "ablation.jsonl"
+        short = ({"prompt_tokens": 40 + 2 * n, "output_tokens": 40 + 8 * n} for n in range(24))
+        trace.write_text("".join(json.dumps(request) + "\n" for request in short))
+        model = ["--synth", session.sizes.ablation_model] if session.sizes.ablation_model else [session.model]
+        found, answer = session.json("tune", *model, "--ablation", "--trace", trace, "-r",
+                                     max(5, session.sizes.repetitions), "--kv-type", session.kv_type, "--matrices", seconds, timeout=3600)
         session.kept["ablation"] = (found["rows"] if found else []), answer
     return session.kept["ablation"]
 
