@@ -47,10 +47,13 @@ pub(crate) fn converted(path: &Path, options: &Options) -> Result<(ModelFile, Ve
     Ok((made(path, conversion)?, notes))
 }
 
-/// The image encoder of a folder, likewise; `None` if the folder has none.
+/// The image encoder of a folder, likewise, with what a person should know told; `None` if the folder has none.
 pub(crate) fn encoder(path: &Path, options: &Options) -> Result<Option<ModelFile>, Error> {
     let fault = |source| Error::Convert { path: path.to_owned(), source: Box::new(source) };
     let conversion = Conversion::images(path, options).map_err(fault)?;
+    for note in conversion.iter().flat_map(Conversion::notes) {
+        tracing::warn!("{note}");
+    }
     conversion.map(|conversion| made(path, conversion)).transpose()
 }
 

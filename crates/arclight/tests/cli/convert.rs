@@ -274,6 +274,10 @@ fn a_folder_whose_encoder_is_unknown_makes_a_model_without() {
         from
     };
     let to = output("unknown-encoder.gguf");
+    let from = change(|config| config["audio_config"] = json!({}));
+    let Ran { code, err, .. } = run(&["convert", &from, "-o", &to]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("its encoder of sound is left out"), "{err}");
     let from = change(|config| config["architectures"] = json!(["LlamaForCausalLM"]));
     let Ran { code, err, .. } = run(&["convert", &from, "-o", &to]);
     assert_eq!(code, Some(0), "{err}");

@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 /// The key of the encoder's part of a configuration.
 const VISION: &str = "vision_config";
 
-/// Where a file of a family is made from: the configuration of the encoder, and what the processor states.
+/// The folder that a file is made from, and what it states of the processor.
 pub(crate) struct Source<'a> {
     folder: &'a Folder,
     processor: Map<String, Value>,
