@@ -45,8 +45,8 @@ impl ImageArgs {
             Some(path) => ModelFile::open(hub::encoder(path, missing)?)?,
             None if self.no_mmproj => return Ok(None),
             None if model_file::is_of_hub(model.path()) => return Ok(of_folder(model.path())),
-            None => match beside(model.path())? {
-                Some(path) => ModelFile::open(path)?,
+            None => match beside(model)? {
+                Some(file) => file,
                 None => return Ok(None),
             },
         };
@@ -80,35 +80,60 @@ pub(crate) fn name_beside(model: &Path) -> OsString {
     name
 }
 
-/// The one file in a model's folder whose name says that it is an image encoder; of several the one with the model's own
-/// name. In a cache of repositories it is the one that would have been fetched with the model.
-fn beside(model: &Path) -> Result<Option<PathBuf>, Error> {
-    if let Some((snapshot, file)) = in_snapshot(model) {
-        return Ok(::hub::encoder_beside(snapshot, file).map(|file| snapshot.join(file)));
+/// The image encoder in a model's folder, by its name: the one with the model's own name, or the only one that fits. In a
+/// cache of repositories it is the one that would have been fetched with the model.
+fn beside(model: &ModelFile) -> Result<Option<ModelFile>, Error> {
+    let path = model.path();
+    if let Some((snapshot, file)) = in_snapshot(path) {
+        let encoder = ::hub::encoder_beside(snapshot, file).map(|file| snapshot.join(file));
+        return Ok(encoder.map(ModelFile::open).transpose()?);
     }
-    let folder = match model.parent() {
-        Some(folder) if model.is_file() && folder == Path::new("") => Path::new("."),
-        Some(folder) if model.is_file() => folder,
-        _ => return Ok(None),
-    };
-    let Ok(entries) = folder.read_dir() else { return Ok(None) };
-    let is_encoder = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-        name.contains("mmproj") && name.ends_with(".gguf") && path.as_path() != model
-    };
-    let mut found: Vec<PathBuf> =
-        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_encoder).collect();
-    if let Some(own) = found.iter().position(|path| path.file_name() == Some(&name_beside(model))) {
-        return Ok(Some(found.swap_remove(own)));
+    let own = path.with_file_name(name_beside(path));
+    if own.is_file() {
+        return Ok(Some(ModelFile::open(own)?));
     }
-    if found.len() > 1 {
-        found.sort();
-        let names: Vec<String> = found.iter().map(|path| path.display().to_string()).collect();
+    let (mut fits, others) = encoders_around(path)
+        .into_iter()
+        .map(|path| (fitting(&path, model), path))
+        .partition::<Vec<_>, _>(|(file, _)| file.is_ok());
+    if fits.len() > 1 {
+        let names: Vec<String> = fits.iter().map(|(_, path)| path.display().to_string()).collect();
         let names = names.join(" and ");
         let text = format!("{names} are image encoders: choose one with --mmproj, or --no-mmproj");
         return Err(Error::Usage(text));
     }
-    Ok(found.pop())
+    let found = fits.pop().and_then(|(file, _)| file.ok());
+    if found.is_none() {
+        for (why, path) in others {
+            let why = why.err().map(|why| why.line()).unwrap_or_default();
+            note!("{} is not used: {why}", path.display());
+        }
+    }
+    Ok(found)
+}
+
+fn fitting(encoder: &Path, model: &ModelFile) -> Result<ModelFile, Error> {
+    let file = ModelFile::open(encoder)?;
+    arclight_engine::encoder_fits(&file, model)?;
+    Ok(file)
+}
+
+/// Files in a model's folder that have names of image encoders, sorted.
+fn encoders_around(model: &Path) -> Vec<PathBuf> {
+    let folder = match model.parent() {
+        Some(folder) if model.is_file() && folder == Path::new("") => Path::new("."),
+        Some(folder) if model.is_file() => folder,
+        _ => return Vec::new(),
+    };
+    let is_encoder = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        name.contains("mmproj") && name.ends_with(".gguf") && path.as_path() != model
+    };
+    let entries = folder.read_dir().into_iter().flatten();
+    let mut found: Vec<PathBuf> =
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_encoder).collect();
+    found.sort();
+    found
 }
 
 /// The folder of a repository's commit, and the model's path in it.
@@ -182,19 +207,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_encoder_is_found_beside_its_model_if_it_is_the_only_one() {
+    fn the_encoder_beside_a_model_is_its_own_or_the_only_one_that_fits() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let write = |name: &str| std::fs::write(path(name), b"x").unwrap();
-        write("model.gguf");
-        assert_eq!(beside(&path("model.gguf")).unwrap(), None);
-        write("mmproj-model-f16.gguf");
-        assert_eq!(beside(&path("model.gguf")).unwrap(), Some(path("mmproj-model-f16.gguf")));
-        assert_eq!(beside(&path("none.gguf")).unwrap(), None);
-        write("model.mmproj.GGUF");
-        let error = beside(&path("model.gguf")).unwrap_err().to_string();
-        assert!(error.contains("choose one"), "{error}");
-        write("mmproj-model.gguf");
-        assert_eq!(beside(&path("model.gguf")).unwrap(), Some(path("mmproj-model.gguf")));
+        let write = |name: &str, bytes: &[u8]| std::fs::write(path(name), bytes).unwrap();
+        let width = 256;
+        std::fs::copy(testkit::repository("demo/arclight-demo.gguf"), path("model.gguf")).unwrap();
+        let model = ModelFile::open(path("model.gguf")).unwrap();
+        let found = || beside(&model).unwrap().map(|file| file.path().to_owned());
+        assert_eq!(found(), None);
+        // Of another model, and of none.
+        write("mmproj-another.gguf", &testkit::encoder(width / 2));
+        write("mmproj-broken.gguf", b"x");
+        assert_eq!(found(), None);
+        write("model.mmproj.GGUF", &testkit::encoder(width));
+        assert_eq!(found(), Some(path("model.mmproj.GGUF")));
+        write("mmproj-model-f16.gguf", &testkit::encoder(width));
+        let error = beside(&model).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("choose one") && !error.contains("another"), "{error}");
+        write("mmproj-model.gguf", &testkit::encoder(width));
+        assert_eq!(found(), Some(path("mmproj-model.gguf")));
     }
 }

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::file::ModelFile;
 use crate::load::LoadProgress;
 use crate::options::{KvSize, LoadOptions, Numa};
-use graph::{Inset, KvType, Outputs, Schedules, Spot, Together};
+use graph::{Graph, Inset, KvType, Outputs, Schedules, Shares, Spot, Together};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,11 +62,7 @@ impl Encoder {
             ..options.clone()
         };
         let encoder = engine.load_beside(file, &options, progress)?;
-        let (gives, takes) =
-            (encoder.executor.graph().hidden_width(), engine.executor.graph().row_width());
-        if gives != takes {
-            return Err(Error::EncoderWidth { gives, takes });
-        }
+        same_width(encoder.executor.graph(), engine.executor.graph())?;
         let (known, bytes, now) = (HashMap::new(), 0, 0);
         Ok(Encoder { engine: encoder, processor, known, bytes, now })
     }
@@ -139,6 +135,23 @@ pub fn processor(file: &ModelFile) -> Result<Processor, Error> {
     let gguf = file.gguf()?;
     let read = |of: &gguf::Tensor<'_>, values: &mut [f32]| file.values(of, 0..of.rows(), values);
     Ok(Processor::new(&gguf, &read)?)
+}
+
+/// Whether the encoder in one file gives what the model in another takes, from their headers alone.
+///
+/// # Errors
+/// When it has no encoder of a supported family or is for a model of another width, or the model is not supported.
+pub fn encoder_fits(encoder: &ModelFile, model: &ModelFile) -> Result<(), Error> {
+    processor(encoder)?;
+    let graph = |file: &ModelFile| -> Result<Graph, Error> {
+        Ok(models::build(&file.gguf()?, Shares::from(1))?.graph)
+    };
+    same_width(&graph(encoder)?, &graph(model)?)
+}
+
+fn same_width(encoder: &Graph, model: &Graph) -> Result<(), Error> {
+    let (gives, takes) = (encoder.hidden_width(), model.row_width());
+    if gives == takes { Ok(()) } else { Err(Error::EncoderWidth { gives, takes }) }
 }
 
 /// Outputs of a tile in a prompt.

@@ -74,7 +74,7 @@ pub use graph::{
 /// Tokens of a page of keys and values, which is a block of the prefix cache.
 pub use kernels::KV_PAGE;
 
-pub use images::{Encoder, ImagePart, Prompt, processor};
+pub use images::{Encoder, ImagePart, Prompt, encoder_fits, processor};
 pub use kv::{CacheEvent, PageCounts, SeqId};
 pub use load::{FileRead, LoadProgress, LoadReport, Unpacked};
 pub use made::Produce;

@@ -273,7 +273,9 @@ fn a_folder_whose_encoder_is_unknown_makes_a_model_without() {
         std::fs::write(path, config.to_string()).unwrap();
         from
     };
-    let to = output("unknown-encoder.gguf");
+    // The models of other tests must not find an encoder beside them.
+    let folder = folder("unknown-encoders");
+    let to = format!("{folder}/model.gguf");
     let from = change(|config| config["audio_config"] = json!({}));
     let Ran { code, err, .. } = run(&["convert", &from, "-o", &to]);
     assert_eq!(code, Some(0), "{err}");
@@ -282,7 +284,7 @@ fn a_folder_whose_encoder_is_unknown_makes_a_model_without() {
     let Ran { code, err, .. } = run(&["convert", &from, "-o", &to]);
     assert_eq!(code, Some(0), "{err}");
     assert!(err.contains("the image encoder (smolvlm_vision) of LlamaForCausalLM"), "{err}");
-    let eyes = output("unknown-eyes.gguf");
+    let eyes = format!("{folder}/eyes.gguf");
     let asked = |from: &str| fails(1, &["convert", from, "-o", &to, "--mmproj", &eyes]);
     assert!(asked(&from).contains("is not converted"));
     let from = change(|config| config["vision_config"]["hidden_size"] = 32.into());
