@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 /// Where a server is if nobody says it.
@@ -145,8 +145,14 @@ impl Place {
     }
 }
 
-async fn connect(path: &Path) -> Result<UnixStream, String> {
-    UnixStream::connect(path).await.map_err(plain)
+#[cfg(unix)]
+async fn connect(path: &Path) -> Result<tokio::net::UnixStream, String> {
+    tokio::net::UnixStream::connect(path).await.map_err(plain)
+}
+
+#[cfg(not(unix))]
+async fn connect(path: &Path) -> Result<TcpStream, String> {
+    Err(format!("{}: this system has no sockets in its file system", path.display()))
 }
 
 /// What the server says of itself.

@@ -30,8 +30,7 @@ pub(crate) fn file(
 /// Refuses to write what the disk has no room for. Where the system does not tell, it is tried.
 pub(crate) fn room(path: &Path, bytes: u64) -> Result<(), Error> {
     let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    let Ok(stat) = rustix::fs::statvfs(folder) else { return Ok(()) };
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let Ok(free) = fs4::available_space(folder) else { return Ok(()) };
     if bytes <= free {
         return Ok(());
     }

@@ -6,7 +6,10 @@
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::fmt;
 use std::io::IsTerminal;
-use std::os::fd::AsFd;
+#[cfg(unix)]
+use std::os::fd::AsFd as Handle;
+#[cfg(windows)]
+use std::os::windows::io::AsHandle as Handle;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -46,9 +49,9 @@ pub(crate) fn is_quiet() -> bool {
 }
 
 /// Characters of a line of a terminal; `None` of anything else.
-pub(crate) fn columns(out: &(impl IsTerminal + AsFd)) -> Option<usize> {
-    let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(out).ok()).flatten()?;
-    Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
+pub(crate) fn columns(out: &(impl IsTerminal + Handle)) -> Option<usize> {
+    let (columns, _) = out.is_terminal().then(|| terminal_size::terminal_size_of(out)).flatten()?;
+    Some(usize::from(columns.0)).filter(|&columns| columns > 0)
 }
 
 /// A text for standard error: on a terminal, its lines end between words.

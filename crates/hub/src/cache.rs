@@ -13,7 +13,6 @@ use crate::Error;
 use crate::name::{Repo, Site};
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Folders below a snapshot that are looked into.
@@ -106,8 +105,9 @@ impl RepoFolder {
                 }
             }
             // Who had it may have removed the file: then others lock a new one of the same name.
-            let held = file.metadata().map_err(&fault)?;
-            if fs::metadata(&path).is_ok_and(|now| now.ino() == held.ino()) {
+            let own = same_file::Handle::from_file(file.try_clone().map_err(&fault)?);
+            let own = own.map_err(&fault)?;
+            if same_file::Handle::from_path(&path).is_ok_and(|now| now == own) {
                 return Ok(Lock { _file: file });
             }
         }
@@ -138,16 +138,9 @@ impl RepoFolder {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fault(e)),
             _ => {}
         }
-        match std::os::unix::fs::symlink(&target, &pointer) {
-            Ok(()) => {}
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported
-                ) =>
-            {
-                fs::rename(self.blob(etag), &pointer).map_err(&fault)?;
-            }
+        match link(&target, &pointer) {
+            Ok(true) => {}
+            Ok(false) => fs::rename(self.blob(etag), &pointer).map_err(&fault)?,
             Err(e) => return Err(fault(e)),
         }
         Ok(pointer)
@@ -260,6 +253,24 @@ fn remove_empty(folder: Option<&Path>, top: &Path) {
             return;
         }
         folder = path.parent();
+    }
+}
+
+/// Makes a symbolic link, if the file system and the rights of this user allow it.
+fn link(target: &Path, at: &Path) -> io::Result<bool> {
+    #[cfg(unix)]
+    let made = std::os::unix::fs::symlink(target, at);
+    #[cfg(windows)]
+    let made = std::os::windows::fs::symlink_file(target, at);
+    // What Windows says without the privilege for links, which few users have.
+    const ERROR_PRIVILEGE_NOT_HELD: i32 = 1314;
+    match made {
+        Ok(()) => Ok(true),
+        Err(e) if cfg!(windows) && e.raw_os_error() == Some(ERROR_PRIVILEGE_NOT_HELD) => Ok(false),
+        Err(e) => match e.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported => Ok(false),
+            _ => Err(e),
+        },
     }
 }
 

@@ -12,7 +12,6 @@ use crate::partial::{BLOCK, Partial};
 use crate::{Error, Event};
 use std::collections::VecDeque;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Mutex, PoisonError};
@@ -157,7 +156,7 @@ impl Summing {
     fn step(&mut self, way: &Way<'_>, ready: u64) -> Result<(), Error> {
         let bytes = BLOCK.min(ready - self.upto) as usize;
         let buffer = &mut self.buffer[..bytes];
-        way.data.read_exact_at(buffer, self.upto).map_err(Error::io("read", way.path))?;
+        crate::at::read_exact(way.data, buffer, self.upto).map_err(Error::io("read", way.path))?;
         self.sum.update(buffer);
         self.upto += bytes as u64;
         Ok(())
@@ -227,7 +226,7 @@ impl Way<'_> {
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(e) => return Err(passing(format!("the connection was cut: {e}"))),
             };
-            let written = self.data.write_all_at(&buffer[..bytes], *from);
+            let written = crate::at::write_all(self.data, &buffer[..bytes], *from);
             written.map_err(|e| Trouble::Final(Error::io("write", self.path)(e)))?;
             let _ = words.send(Word::Wrote { from: *from, bytes: bytes as u64 });
             *from += bytes as u64;

@@ -363,9 +363,7 @@ fn pick_of(
 
 /// Whether a folder's file system has room.
 fn check_space(folder: &Path, need: u64) -> Result<(), Error> {
-    let stat = rustix::fs::statvfs(folder);
-    let stat = stat.map_err(|e| Error::io("ask for free space of", folder)(e.into()))?;
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let free = fs4::available_space(folder).map_err(Error::io("ask for free space of", folder))?;
     if need <= free {
         return Ok(());
     }

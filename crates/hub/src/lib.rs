@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod at;
 mod cache;
 mod choose;
 mod digest;

@@ -10,7 +10,6 @@ use crate::Error;
 use crate::cache::RepoFolder;
 use crate::digest::Checksum;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes that the map has a byte for.
@@ -88,7 +87,7 @@ impl Partial {
                 let have: Vec<u64> = (0..blocks).map(whole).collect();
                 let bits = have.iter().map(|have| if *have > 0 { b'1' } else { b'0' });
                 let text: Vec<u8> = head.bytes().chain(bits).collect();
-                map.write_all_at(&text, 0).map_err(Error::io("write", &map_path))?;
+                crate::at::write_all(&map, &text, 0).map_err(Error::io("write", &map_path))?;
                 have
             }
         };
@@ -144,7 +143,7 @@ impl Partial {
             self.have[at] += here;
             if self.have[at] == self.block(at) {
                 let fault = Error::io("write", &self.map_path);
-                self.map.write_all_at(b"1", self.head + at as u64).map_err(fault)?;
+                crate::at::write_all(&self.map, b"1", self.head + at as u64).map_err(fault)?;
             }
             (from, bytes) = (from + here, bytes - here);
         }
@@ -280,7 +279,7 @@ mod tests {
         let partial = open(&folder);
         assert_eq!(partial.missing(u64::MAX / 2), [(BLOCK, SIZE)]);
         let mut byte = [0];
-        partial.data().read_exact_at(&mut byte, 3).unwrap();
+        crate::at::read_exact(partial.data(), &mut byte, 3).unwrap();
         assert_eq!((byte[0], old.exists()), (7, false));
     }
 

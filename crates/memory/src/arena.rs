@@ -7,7 +7,7 @@ use topology::NodeId;
 use crate::block::Block;
 use crate::error::Error;
 use crate::policy::{self, Policy};
-use crate::sys;
+use crate::sys::{self, Advice, Mapping, Pages};
 
 /// What the arena asks of the kernel for large pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,11 +126,10 @@ impl Arena {
                 }
             }
         }
-        let map = Mapping::new(len, unit, libc::MAP_NORESERVE).map_err(reserve)?;
-        let advice =
-            if huge == HugePages::Off { libc::MADV_NOHUGEPAGE } else { libc::MADV_HUGEPAGE };
+        let map = Mapping::new(len, unit, Pages::Reserved).map_err(reserve)?;
+        let advice = if huge == HugePages::Off { Advice::NoHuge } else { Advice::Huge };
         // SAFETY: our own new mapping; this advice takes nothing.
-        match unsafe { sys::advise(map.start, map.len, advice) } {
+        match unsafe { sys::advise(map.start(), map.len(), advice) } {
             // A kernel without huge pages needs no telling to leave them off.
             Err(source) if huge != HugePages::Off => {
                 warnings.push(Warning::NoTransparentPages { arena: name, source });
@@ -149,11 +148,11 @@ impl Arena {
         if !align.is_power_of_two() {
             return Err(Error::Alignment { arena: self.name, align });
         }
-        let base = self.map.start.addr();
+        let base = self.map.start().addr();
         let start = (base + self.used).checked_next_multiple_of(align).map(|at| at - base);
-        let left = self.map.len.saturating_sub(start.unwrap_or(usize::MAX));
+        let left = self.map.len().saturating_sub(start.unwrap_or(usize::MAX));
         match start {
-            Some(start) if start <= self.map.len && bytes <= left => {
+            Some(start) if start <= self.map.len() && bytes <= left => {
                 self.used = start + bytes;
                 Ok(self.block(start, bytes))
             }
@@ -161,7 +160,7 @@ impl Arena {
                 arena: self.name,
                 wanted: bytes,
                 left,
-                capacity: self.map.len,
+                capacity: self.map.len(),
             }),
         }
     }
@@ -173,7 +172,7 @@ impl Arena {
 
     /// Bytes in all.
     pub fn capacity(&self) -> usize {
-        self.map.len
+        self.map.len()
     }
 
     /// The memory node asked for, if it was one.
@@ -207,9 +206,9 @@ impl Arena {
     }
 
     fn block(&self, start: usize, len: usize) -> Block {
-        assert!(start + len <= self.map.len);
+        assert!(start + len <= self.map.len());
         // SAFETY: in the mapping, by the assertion; anonymous memory is zero from the beginning.
-        unsafe { Block::new(self.map.start.add(start), len) }
+        unsafe { Block::new(self.map.start().add(start), len) }
     }
 }
 
@@ -219,112 +218,18 @@ fn explicit(
     policy: &Policy,
     name: &'static str,
 ) -> Result<(Mapping, Option<Warning>), (&'static str, io::Error)> {
-    let flags = libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
-    let map = Mapping::new(len, HUGE, flags).map_err(|e| ("mmap", e))?;
+    let map = Mapping::new(len, HUGE, Pages::Huge).map_err(|e| ("mmap", e))?;
     let not_bound = place(&map, policy, name);
     // The pool is reserved for the machine, not per node, so only taking the pages shows whether
     // this node has them. (Linux 5.14; an older kernel refuses.)
     // SAFETY: our own new mapping.
-    let taken = unsafe { sys::advise(map.start, map.len, libc::MADV_POPULATE_WRITE) };
+    let taken = unsafe { sys::advise(map.start(), map.len(), Advice::Populate) };
     taken.map_err(|e| ("madvise", e))?;
     Ok((map, not_bound))
 }
 
 fn place(map: &Mapping, policy: &Policy, arena: &'static str) -> Option<Warning> {
     // SAFETY: our own mapping, not touched yet.
-    let placed = unsafe { policy.apply(map.start, map.len) };
+    let placed = unsafe { policy.apply(map.start(), map.len()) };
     placed.err().map(|source| Warning::NotBound { arena, policy: policy.clone(), source })
-}
-
-/// An anonymous private mapping.
-#[derive(Debug)]
-struct Mapping {
-    start: *mut u8,
-    len: usize,
-}
-
-// SAFETY: it owns its range of addresses, which mean the same on every thread.
-unsafe impl Send for Mapping {}
-// SAFETY: it gives no access by itself.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// `len` is a multiple of the page size; `align` is one too, and a power of two.
-    fn new(len: usize, align: usize, flags: i32) -> io::Result<Self> {
-        // The kernel aligns to its page (or to the huge page of the pool): for more, map more and
-        // give the ends back.
-        let aligned = align <= sys::page_size() || flags & libc::MAP_HUGETLB != 0;
-        let slack = if aligned { 0 } else { align };
-        let total = len.checked_add(slack).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                total,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start = start.cast::<u8>();
-        if aligned {
-            return Ok(Self { start, len });
-        }
-        let before = start.addr().next_multiple_of(align) - start.addr();
-        // SAFETY: `before < align = slack`, so all three parts lie in the new mapping; the two
-        // that are given back are whole pages that nobody knows of.
-        unsafe {
-            let map = Self { start: start.add(before), len };
-            for (part, len) in [(start, before), (map.start.add(len), slack - before)] {
-                if len > 0 {
-                    libc::munmap(part.cast(), len);
-                }
-            }
-            Ok(map)
-        }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; that no slice of it is in use is the contract of those who made
-        // one from a block.
-        unsafe { libc::munmap(self.start.cast(), self.len) };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The kernel happens to align mappings of whole huge pages, so this asks for less.
-    #[test]
-    fn a_mapping_is_aligned_beyond_a_page_and_keeps_only_its_length() {
-        let page = sys::page_size();
-        let new = |n| Mapping::new(n * page, HUGE, libc::MAP_NORESERVE).unwrap();
-        let maps: Vec<_> = (1..6).map(new).collect();
-        for map in &maps {
-            assert_eq!(map.start.addr() % HUGE, 0);
-            // SAFETY: the first and last byte of our own mapping.
-            unsafe {
-                map.start.write(1);
-                map.start.add(map.len - 1).write(1);
-            }
-        }
-        let listed = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let sizes = |start: usize| {
-            let line = listed.lines().find(|line| line.starts_with(&format!("{start:x}-")))?;
-            let (_, end) = line.split(' ').next()?.split_once('-')?;
-            Some(usize::from_str_radix(end, 16).ok()? - start)
-        };
-        // The kernel lists neighbours of one kind together, but these are apart by nearly a huge
-        // page, and the heap's mappings are of another kind (reserved).
-        for map in &maps {
-            assert_eq!(sizes(map.start.addr()), Some(map.len));
-        }
-    }
 }

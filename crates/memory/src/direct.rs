@@ -7,10 +7,9 @@
 //! Limits: a file system without such reads refuses the file; nothing is read another way instead.
 //! Sources: `open(2)` (`O_DIRECT`), `statx(2)` (`STATX_DIOALIGN`).
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::ops::{Deref, Range};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::arena::{Arena, ArenaOptions, HugePages};
@@ -48,11 +47,11 @@ impl DirectFile {
     /// It cannot be opened, or its file system has no such reads.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let owned = || path.to_owned();
-        let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path);
-        let file = opened.map_err(|source| match source.raw_os_error() {
+        let file = sys::open_direct(path).map_err(|source| match source.raw_os_error() {
             Some(libc::EINVAL) => Error::NoDirect { path: owned() },
             Some(libc::ENOENT) => Error::NotFound { path: owned() },
             Some(libc::EACCES) => Error::Permission { path: owned() },
+            _ if source.kind() == io::ErrorKind::Unsupported => Error::NoDirect { path: owned() },
             _ => Error::Open { path: owned(), source },
         })?;
         let len = file.metadata().map_err(|source| Error::Open { path: owned(), source })?.len();
@@ -95,7 +94,8 @@ impl DirectFile {
         let mut got = 0;
         while got < before + wanted {
             let end = bytes.min(got + READ_BYTES);
-            let read = match self.file.read_at(&mut to[got..end], around.start + got as u64) {
+            let read = match sys::read_at(&self.file, &mut to[got..end], around.start + got as u64)
+            {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 // Some file systems refuse only when they are to read.
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {

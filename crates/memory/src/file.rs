@@ -98,7 +98,7 @@ impl MappedFile {
         let start = start.next_multiple_of(page);
         // The page that holds the file's end holds nothing else.
         let end = if end == self.map.len() { end } else { end - end % page };
-        self.advise_range(start..end, libc::MADV_DONTNEED)
+        self.advise_range(start..end, sys::Advice::DontNeed)
     }
 
     /// Takes the pages that lie wholly in `part` out of this process's memory and out of the page cache.
@@ -151,8 +151,8 @@ impl MappedFile {
     pub fn advise(&self, part: &[u8], advice: Advice) -> Result<(), Error> {
         let Range { start, end } = self.range(part)?;
         let advice = match advice {
-            Advice::Sequential => libc::MADV_SEQUENTIAL,
-            Advice::WillNeed => libc::MADV_WILLNEED,
+            Advice::Sequential => sys::Advice::Sequential,
+            Advice::WillNeed => sys::Advice::WillNeed,
         };
         self.advise_range(start - start % sys::page_size()..end, advice)
     }
@@ -166,7 +166,7 @@ impl MappedFile {
     }
 
     /// `range.start` is a multiple of the page size.
-    fn advise_range(&self, range: Range<usize>, advice: i32) -> Result<(), Error> {
+    fn advise_range(&self, range: Range<usize>, advice: sys::Advice) -> Result<(), Error> {
         if range.is_empty() {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use topology::NodeId;
 
-use crate::sys;
+use crate::sys::{self, Place};
 
 /// Prefers `node` for the calling thread's stack, and for the process's heap if it is the first thread,
 /// and moves what is there now.
@@ -35,7 +35,7 @@ pub fn bring_home(node: NodeId) -> io::Result<()> {
         // SAFETY: a whole mapping of this process, of which only the policy and the place of pages
         // change.
         unsafe {
-            sys::set_policy(start, range.len(), libc::MPOL_PREFERRED, [node], sys::MPOL_MF_MOVE)?;
+            sys::place(start, range.len(), Place::Moved, [node])?;
         }
     }
     Ok(())

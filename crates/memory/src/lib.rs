@@ -9,14 +9,12 @@
 //! whether a node can take it, [`probe`] measures what a core can read, and [`counters`] reads the
 //! machine's own counters.
 //!
-//! Limits: Linux only. A binding that the kernel refuses is a warning, because first touch by
+//! Limits: on other systems than Linux nothing is bound, and pages, resident memory and counters are not told; reads
+//! past the page cache are refused. A binding that the kernel refuses is a warning, because first touch by
 //! pinned threads leads to the same place on an idle machine; what cannot be mapped is an error.
 //!
 //! Sources: a buffer per node is §2.3 of the ArcLight paper;
 //! `mbind(2)`, `move_pages(2)`, `madvise(2)`, `proc_pid_status(5)`.
-
-#[cfg(not(target_os = "linux"))]
-compile_error!("arclight-memory needs Linux: it uses mbind, move_pages and /proc");
 
 mod arena;
 mod block;

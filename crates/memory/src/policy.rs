@@ -6,7 +6,7 @@ use std::io;
 use topology::{Machine, NodeId, NodeList};
 
 use crate::error::Error;
-use crate::sys;
+use crate::sys::{self, Place};
 
 /// Which memory nodes an arena's pages come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,9 +65,9 @@ impl Policy {
         unsafe {
             match self {
                 Self::Default => Ok(()),
-                Self::Bind(node) => sys::set_policy(start, len, libc::MPOL_BIND, [*node], 0),
+                Self::Bind(node) => sys::place(start, len, Place::Bound, [*node]),
                 Self::Interleave(nodes) => {
-                    sys::set_policy(start, len, libc::MPOL_INTERLEAVE, nodes.iter().copied(), 0)
+                    sys::place(start, len, Place::Interleaved, nodes.iter().copied())
                 }
             }
         }

@@ -41,7 +41,7 @@ pub fn peak_resident_bytes() -> Result<u64, Error> {
 /// Gives memory that was allocated and freed on the heap back to the system, as far as the allocator
 /// can (glibc's can). Worth it once after building something large.
 pub fn trim_heap() {
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: takes a number and touches free memory only.
     unsafe {
         libc::malloc_trim(0);

@@ -6,7 +6,7 @@
 //! a control group. Another virtual machine on the CPU is not seen.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::time::Duration;
 
 /// What the scheduler gave a thread since it began.
@@ -42,11 +42,22 @@ impl Accounts {
                 none => none.insert(File::open(format!("/proc/self/task/{id}/schedstat")).ok()?),
             };
             let mut text = [0; 80]; // three numbers of 20 digits at most
-            let len = file.read_at(&mut text, 0).ok()?;
+            let len = read_from_start(file, &mut text).ok()?;
             times.push(parse(std::str::from_utf8(&text[..len]).ok()?)?);
         }
         Some(times)
     }
+}
+
+#[cfg(unix)]
+fn read_from_start(file: &File, to: &mut [u8]) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, to, 0)
+}
+
+/// Nobody has such a file there.
+#[cfg(not(unix))]
+fn read_from_start(_: &File, _: &mut [u8]) -> io::Result<usize> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 fn parse(text: &str) -> Option<CpuTime> {

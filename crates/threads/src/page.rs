@@ -21,6 +21,11 @@ unsafe impl<T: Sync + ?Sized> Sync for OwnPage<T> {}
 fn map<T>(len: usize) -> io::Result<NonNull<T>> {
     const { assert!(align_of::<T>() <= 4096, "a page is aligned to 4 KiB") };
     let bytes = size_of::<T>().checked_mul(len).ok_or(io::ErrorKind::OutOfMemory)?;
+    Ok(fresh(bytes)?.cast())
+}
+
+#[cfg(target_os = "linux")]
+fn fresh(bytes: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: a new private mapping at an address of the kernel's choice; it disturbs nothing.
     let page = unsafe {
         libc::mmap(
@@ -39,7 +44,39 @@ fn map<T>(len: usize) -> io::Result<NonNull<T>> {
     // huge pages refuses the advice and does not need it.
     // SAFETY: the range is the mapping made above.
     unsafe { libc::madvise(page, bytes, libc::MADV_NOHUGEPAGE) };
-    Ok(NonNull::new(page.cast::<T>()).expect("mmap returned null without an error"))
+    Ok(NonNull::new(page.cast()).expect("mmap returned null without an error"))
+}
+
+/// # Safety
+/// The bytes are those of [`fresh`], and nobody uses them any more.
+#[cfg(target_os = "linux")]
+unsafe fn give_back(pages: NonNull<u8>, bytes: usize) {
+    // SAFETY: by this contract.
+    unsafe { libc::munmap(pages.as_ptr().cast(), bytes) };
+}
+
+/// On pages of the heap: where they lie is the system's affair.
+#[cfg(not(target_os = "linux"))]
+fn fresh(bytes: usize) -> io::Result<NonNull<u8>> {
+    let layout = layout(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+    // SAFETY: the size is not zero.
+    let pages = unsafe { std::alloc::alloc_zeroed(layout) };
+    NonNull::new(pages).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// # Safety
+/// The bytes are those of [`fresh`], and nobody uses them any more.
+#[cfg(not(target_os = "linux"))]
+unsafe fn give_back(pages: NonNull<u8>, bytes: usize) {
+    let layout = layout(bytes).expect("it was allocated by the same");
+    // SAFETY: by this contract.
+    unsafe { std::alloc::dealloc(pages.as_ptr(), layout) };
+}
+
+/// `None` for no bytes, which Linux refuses too, and for more than there can be.
+#[cfg(not(target_os = "linux"))]
+fn layout(bytes: usize) -> Option<std::alloc::Layout> {
+    std::alloc::Layout::from_size_align(bytes, 4096).ok().filter(|layout| layout.size() > 0)
 }
 
 impl<T> OwnPage<T> {
@@ -86,7 +123,7 @@ impl<T: ?Sized> Drop for OwnPage<T> {
         unsafe {
             let bytes = size_of_val(self.0.as_ref());
             self.0.drop_in_place();
-            libc::munmap(self.0.as_ptr().cast(), bytes);
+            give_back(self.0.cast(), bytes);
         }
     }
 }

@@ -181,7 +181,7 @@ impl Pool {
         for (thread, &cpu) in cpus.iter().enumerate().skip(1) {
             let shared = pool.shared.clone();
             let warnings = warnings.clone();
-            let pin = spec.pin;
+            let pin = spec.pins();
             let body = move || {
                 shared.ids[thread].store(affinity::thread_id(), Relaxed);
                 match pin.then(|| affinity::pin(cpu)) {
@@ -204,7 +204,7 @@ impl Pool {
             std::mem::take(&mut *warnings.lock().unwrap_or_else(PoisonError::into_inner));
 
         let distinct: BTreeSet<CpuId> = cpus.iter().copied().collect();
-        let everywhere = !spec.pin || !pool.warnings.is_empty();
+        let everywhere = !spec.pins() || !pool.warnings.is_empty();
         let crowded = distinct.len() < threads
             || everywhere && CpuSet::of_this_thread().is_ok_and(|allowed| allowed.len() < threads);
         pool.shared.hub.set_spin(match spec.spin {
@@ -213,7 +213,7 @@ impl Pool {
             Spin::Never => Duration::ZERO,
             Spin::For(limit) => limit,
         });
-        pool.leader = spec.pin.then(|| Leader::new(cpus[0]));
+        pool.leader = spec.pins().then(|| Leader::new(cpus[0]));
         Ok(pool)
     }
 
@@ -388,7 +388,7 @@ fn pages(spec: &PoolSpec, levels: &Levels, group: usize) -> Result<Pages, Error>
         let both = lines.and_then(|lines| Ok((lines, desks?)));
         both.map_err(|source| Error::Map { group, source })
     };
-    if !spec.pin || spec.groups.len() == 1 {
+    if !spec.pins() || spec.groups.len() == 1 {
         return map();
     }
     // A page belongs to the node of the thread that first writes to it, and the caller's own

@@ -11,7 +11,7 @@ pub struct PoolSpec {
     /// The groups, in the order of their thread ids; usually one per memory node. A CPU may be named more
     /// than once. The pool does not read their nodes.
     pub groups: Vec<Group>,
-    /// Pin every thread to its CPU. Otherwise the CPUs only say how many threads there are, and
+    /// Pin every thread to its CPU, on Linux. Otherwise the CPUs only say how many threads there are, and
     /// the threads run wherever the thread that calls [`Pool::new`](crate::Pool::new) may.
     pub pin: bool,
     /// How long a waiting thread spins before it sleeps.
@@ -28,6 +28,12 @@ pub struct PoolSpec {
     /// At least one of every group does, and no group has fewer at one level than at the one before.
     /// All threads are always one more level, the last. Empty if every job is for all.
     pub levels: Vec<Vec<usize>>,
+}
+
+impl PoolSpec {
+    pub(crate) fn pins(&self) -> bool {
+        self.pin && crate::affinity::PINS
+    }
 }
 
 impl Default for PoolSpec {

@@ -164,12 +164,26 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Describes the machine this process runs on.
+    /// Describes the machine this process runs on. Only Linux is asked: on other systems it is one node with as many
+    /// cores as threads can run at once, and a [note](Self::notes) says so.
     ///
     /// # Errors
     /// [`Error::NoCpus`] when not even the list of CPUs can be found.
     pub fn read() -> Result<Self, Error> {
-        Self::read_from(Path::new("/"))
+        if cfg!(target_os = "linux") { Self::read_from(Path::new("/")) } else { Self::unknown() }
+    }
+
+    /// The machine of a system that is not asked.
+    fn unknown() -> Result<Self, Error> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut machine = Self::from_synthetic(&format!("core:{cores}"))?;
+        machine.numa = false;
+        machine.notes.push(
+            "this system is not asked for nodes, caches and free memory: threads are not pinned, and memory lies \
+             where the system puts it"
+                .to_owned(),
+        );
+        Ok(machine)
     }
 
     /// Describes the machine whose `sys` and `proc/self` are under `root`.

@@ -430,7 +430,7 @@ impl ServeArgs {
         let Some(endpoint) = &self.gateway.kv_events else { return Ok(None) };
         let pod = match &self.gateway.kv_events_pod {
             Some(pod) => pod.clone(),
-            None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            None => gethostname::gethostname().to_string_lossy().into_owned(),
         };
         let replay = self.gateway.kv_events_replay.as_deref();
         let publisher = CachePublisher::open(endpoint, replay, pod).await?;

@@ -1,16 +1,15 @@
-//! How clients and the service manager reach a server: sockets, TLS, signals.
+//! How clients reach a server, and what ends it or has it read its options again.
 
 use super::args::ServeArgs;
 use super::reload::Settings;
+use super::system::{self, Signal, Signals};
 use crate::error::Error;
 use crate::term::note;
 use arclight_server::{Listener, Server, Site, Tls};
-use sd_notify::NotifyState;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How often it is looked whether the keys have changed.
 const LOOK: Duration = Duration::from_secs(10);
@@ -39,8 +38,9 @@ impl Front {
         settings: Settings,
         args: &ServeArgs,
     ) -> Result<Front, Error> {
-        let signals = Signals::install()?;
-        allow_connections(site.options().connections);
+        let fault = |source| Error::Io { what: "cannot listen to signals".into(), source };
+        let signals = Signals::install().map_err(fault)?;
+        system::allow_connections(site.options().connections);
         let tls = match args.tls_files() {
             Some((certificate, key)) => Some(Arc::new(Tls::open(certificate, key)?)),
             None => None,
@@ -82,9 +82,9 @@ impl Front {
         let stop = async {
             tokio::select! {
                 failed = failed => error = Some(failed),
-                () = signals.last(tls.as_deref(), &mut settings) => {}
+                () = last(signals, tls.as_deref(), &mut settings) => {}
             }
-            tell(&[NotifyState::Stopping]);
+            system::stopping();
         };
         server.run(stop).await;
         error.map_or(Ok(()), Err)
@@ -102,96 +102,32 @@ async fn listen(places: Vec<Place>) -> Result<Vec<Listener>, Error> {
     Ok(listeners)
 }
 
-/// Tells the service manager that requests are served, and from then on that it is still there, if it wants to know.
-pub(super) fn ready() {
-    tell(&[NotifyState::Ready]);
-    let Some(within) = sd_notify::watchdog_enabled() else { return };
-    tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(within / 2).await;
-            tell(&[NotifyState::Watchdog]);
-        }
-    });
-}
-
-/// Without a service manager nobody hears it.
-fn tell(state: &[NotifyState<'_>]) {
-    if let Err(e) = sd_notify::notify(state) {
-        tracing::debug!("the service manager cannot be told: {e}");
-    }
-}
-
 /// Reads options, keys and certificates again.
 fn reload(tls: Option<&Tls>, settings: &mut Settings) {
-    if let Ok(now) = NotifyState::monotonic_usec_now() {
-        tell(&[NotifyState::Reloading, now]);
-    }
+    system::reloading();
     settings.reload();
     if let Some(Err(e)) = tls.map(Tls::reload) {
         tracing::error!("the certificate stays as it was: {e}");
     }
     tracing::info!("options, keys and certificates were read again");
-    tell(&[NotifyState::Ready]);
+    system::ready();
 }
 
-/// Lets the process have as many files open as it has connections, since systems give 1024 to those
-/// who do not ask.
-fn allow_connections(connections: usize) {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    // Beside connections: the model, the log, what the runtime has.
-    let need = connections as u64 + 64;
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= need) {
-        return;
-    }
-    let most = limit.maximum.map_or(need, |maximum| maximum.min(need));
-    limit.current = Some(most);
-    if setrlimit(Resource::Nofile, limit).is_err() || most < need {
-        tracing::warn!(
-            "files that may be open are fewer than --max-connections {connections} needs: raise the \
-             limit (ulimit -n {need})"
-        );
-    }
-}
-
-/// SIGINT, SIGTERM and SIGHUP.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn install() -> Result<Signals, Error> {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|source| Error::Io { what: "cannot listen to signals".into(), source })
-        };
-        Ok(Signals {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hang_up: listen(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits for one that ends the program; after it a second ends it at once. At SIGHUP options, keys and
-    /// certificates are read again, and keys when their file has changed.
-    async fn last(mut self, tls: Option<&Tls>, settings: &mut Settings) {
-        loop {
-            tokio::select! {
-                _ = self.interrupt.recv() => break,
-                _ = self.terminate.recv() => break,
-                _ = self.hang_up.recv() => reload(tls, settings),
-                () = tokio::time::sleep(LOOK) => settings.look(),
-            }
+/// Waits for a signal that ends the program; after it a second ends it at once. When one asks for it, options, keys and
+/// certificates are read again, and keys when their file has changed.
+async fn last(mut signals: Signals, tls: Option<&Tls>, settings: &mut Settings) {
+    loop {
+        tokio::select! {
+            signal = signals.next() => match signal {
+                Signal::End => break,
+                Signal::Reload => reload(tls, settings),
+            },
+            () = tokio::time::sleep(LOOK) => settings.look(),
         }
-        note!("stopping: requests are finished first; once more to end at once");
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = self.interrupt.recv() => {}
-                _ = self.terminate.recv() => {}
-            }
-            std::process::exit(crate::interrupt::EXIT_CODE.into());
-        });
     }
+    note!("stopping: requests are finished first; once more to end at once");
+    tokio::spawn(async move {
+        while signals.next().await != Signal::End {}
+        std::process::exit(crate::interrupt::EXIT_CODE.into());
+    });
 }

@@ -1,9 +1,9 @@
 //! One model over several hosts: which part this one has, and the loop of one that takes no requests.
 
 use super::args::ServeArgs;
-use super::front::{self, Front};
+use super::front::Front;
 use super::reload::Settings;
-use super::runtime;
+use super::{runtime, system};
 use crate::error::Error;
 use crate::load;
 use crate::term::note;
@@ -133,7 +133,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
             server.address(),
             front.urls(),
         );
-        front::ready();
+        system::serving();
         let (ended, end) = oneshot::channel();
         let computing = thread::Builder::new().name("stage".to_owned()).spawn(move || {
             server.run();

@@ -1,7 +1,8 @@
 //! `arclight serve`: a model behind OpenAI's API.
 //!
 //! Here is what is about the command: its arguments (`args`), where else they may come from
-//! (`settings`), several models (`several`), a model over several hosts (`hosts`), sockets and signals (`front`), the lines that tell how far it is. The server itself is `arclight-server`.
+//! (`settings`), several models (`several`), a model over several hosts (`hosts`), sockets (`front`), signals and the
+//! service manager (`system`), the lines that tell how far it is. The server itself is `arclight-server`.
 
 mod args;
 mod cores;
@@ -12,6 +13,7 @@ mod keeper;
 mod reload;
 pub(crate) mod settings;
 mod several;
+mod system;
 mod telemetry;
 mod tools;
 
@@ -124,7 +126,7 @@ async fn serve(
             // Who reads the line may ask at once.
             app.ready(model);
             note!("{line}");
-            runtime.block_on(async { front::ready() });
+            runtime.block_on(async { system::serving() });
             if let Some(untuned) = untuned {
                 let when_idle = move |task| Ok(idle.ask(task)?);
                 untuned.learn(Box::new(when_idle), |line| note!("{line}"));

@@ -1,10 +1,10 @@
 //! Several models behind one address: which there are, and how each is loaded when a request names it.
 
 use super::args::{OwnArgs, ServeArgs};
-use super::front::{self, Front};
+use super::front::Front;
 use super::keeper::{self, Keeper, Manifest, Origin};
 use super::reload::Settings;
-use super::runtime;
+use super::{runtime, system};
 use crate::error::Error;
 use crate::term::{self, note};
 use crate::{hub, load, model_file};
@@ -88,7 +88,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
             .inspect_err(|e| tracing::warn!("arclight ps does not list this server: {}", e.line()))
             .ok();
         let failed = async {
-            match models.run(front::ready).await {
+            match models.run(system::serving).await {
                 Err(fault) => Error::Refused(fault.message),
                 Ok(never) => match never {},
             }

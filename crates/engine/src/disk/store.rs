@@ -5,7 +5,6 @@ use crate::error::Error;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -172,7 +171,11 @@ impl Store {
         let folder = options.folder.clone();
         let fault = |source| Error::CacheFolder { folder: folder.clone(), source };
         // Whoever reads it can test whether a text was asked.
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(fault)?;
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&folder).map_err(fault)?;
         let probe = folder.join(format!("probe.{}.tmp", std::process::id()));
         fs::write(&probe, []).and_then(|()| fs::remove_file(&probe)).map_err(fault)?;
         let mut found = Vec::new();

@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd};
+
+use crate::sys;
 
 /// What to count: `type` and `config`, `config1` of `perf_event_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,6 @@ const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HV: u64 = 1 << 6;
 /// `PERF_FORMAT_TOTAL_TIME_ENABLED` and `_RUNNING`.
 const TIMES: u64 = 0b11;
-const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 /// `_IO('$', 0)` and `_IO('$', 3)` where ioctl numbers have no direction bits for `_IO`.
 const IOC_ENABLE: u32 = 0x2400;
 const IOC_RESET: u32 = 0x2403;
@@ -74,31 +74,15 @@ impl Counter {
             flags,
             ..PerfEventAttr::default()
         };
-        // SAFETY: the kernel reads the structure, whose size it is told.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                &raw const attr,
-                thread,
-                cpu,
-                -1_i32,
-                FLAG_FD_CLOEXEC,
-            )
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call has made this descriptor for us alone.
-        Ok(Self { file: unsafe { File::from_raw_fd(fd as i32) }, base: 0.0 })
+        // SAFETY: it says its size.
+        let file = unsafe { sys::open_counter((&raw const attr).cast(), thread, cpu)? };
+        Ok(Self { file, base: 0.0 })
     }
 
     /// Counts from zero.
     pub(super) fn start(&self) -> io::Result<()> {
         for request in [IOC_RESET, IOC_ENABLE] {
-            // SAFETY: these requests take no pointer.
-            if unsafe { libc::ioctl(self.file.as_raw_fd(), request as _, 0) } != 0 {
-                return Err(io::Error::last_os_error());
-            }
+            sys::control_counter(&self.file, request)?;
         }
         Ok(())
     }

@@ -34,9 +34,12 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Makes the name of a file in its folder last.
+/// Makes the name of a file in its folder last, where folders can be opened: Windows keeps names by itself.
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    match path.parent() {
+        Some(folder) if cfg!(unix) => File::open(folder)?.sync_all(),
+        _ => Ok(()),
+    }
 }
 
 /// Bytes that all files may have together.

@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, Semaphore};
@@ -74,7 +73,9 @@ impl FileStore {
         let open = || -> io::Result<(File, Index, u64)> {
             let mut builder = std::fs::DirBuilder::new();
             // What clients have sent is nobody else's business.
-            builder.recursive(true).mode(0o700);
+            builder.recursive(true);
+            #[cfg(unix)]
+            std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
             for folder in ["files", "batches"] {
                 builder.create(options.folder.join(folder))?;
             }

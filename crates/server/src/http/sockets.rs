@@ -1,14 +1,19 @@
 //! Where connections come from: addresses, files of the system, sockets that a service manager has opened.
 
 use crate::error::Error;
-use listenfd::ListenFd;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::TcpListener;
+#[cfg(unix)]
+use {
+    listenfd::ListenFd,
+    std::os::unix::fs::{FileTypeExt, PermissionsExt},
+    std::path::PathBuf,
+    tokio::net::{UnixListener, UnixStream},
+};
 
 /// A socket that connections come to.
 pub struct Listener(Kind);
@@ -16,6 +21,7 @@ pub struct Listener(Kind);
 enum Kind {
     Tcp(TcpListener, SocketAddr),
     /// The file is removed at the end, if it was made here.
+    #[cfg(unix)]
     Unix(UnixListener, PathBuf, bool),
 }
 
@@ -47,7 +53,20 @@ impl Listener {
     /// is replaced.
     ///
     /// # Errors
+    /// When something else is there, a server listens on it, or it cannot be made; always on a system without such
+    /// sockets.
+    #[cfg(not(unix))]
+    pub async fn unix(path: &Path) -> Result<Listener, Error> {
+        let source = io::ErrorKind::Unsupported.into();
+        Err(Error::Listen { at: path.display().to_string(), source })
+    }
+
+    /// Listens on a socket in the file system, which user and group may connect to. One that an ended server has left
+    /// is replaced.
+    ///
+    /// # Errors
     /// When something else is there, a server listens on it, or it cannot be made.
+    #[cfg(unix)]
     pub async fn unix(path: &Path) -> Result<Listener, Error> {
         let fault = |source| Error::Listen { at: path.display().to_string(), source };
         if std::fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket()) {
@@ -66,6 +85,17 @@ impl Listener {
     ///
     /// # Errors
     /// When one of them does not listen on an address or in the file system.
+    #[cfg(not(unix))]
+    pub fn inherited() -> Result<Vec<Listener>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// The sockets that this process was given, as systemd's socket units do it (`LISTEN_FDS`); none if it was given
+    /// none.
+    ///
+    /// # Errors
+    /// When one of them does not listen on an address or in the file system.
+    #[cfg(unix)]
     pub fn inherited() -> Result<Vec<Listener>, Error> {
         let fault = |source| Error::Listen { at: "a socket of the service manager".into(), source };
         let mut given = ListenFd::from_env();
@@ -93,6 +123,7 @@ impl Listener {
     pub fn address(&self) -> Option<SocketAddr> {
         match self.0 {
             Kind::Tcp(_, address) => Some(address),
+            #[cfg(unix)]
             Kind::Unix(..) => None,
         }
     }
@@ -105,6 +136,7 @@ impl Listener {
                 let _ = stream.set_nodelay(true);
                 Ok(Accepted { stream: Box::new(stream), peer: Some(peer.ip()) })
             }
+            #[cfg(unix)]
             Kind::Unix(listener, ..) => {
                 let (stream, _) = listener.accept().await?;
                 Ok(Accepted { stream: Box::new(stream), peer: None })
@@ -115,6 +147,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        #[cfg(unix)]
         if let Kind::Unix(_, path, true) = &self.0 {
             let _ = std::fs::remove_file(path);
         }
@@ -126,6 +159,7 @@ impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Kind::Tcp(_, address) => address.fmt(f),
+            #[cfg(unix)]
             Kind::Unix(_, path, _) => write!(f, "unix:{}", path.display()),
         }
     }

@@ -7,8 +7,12 @@
 mod model;
 #[cfg(loom)]
 use model as imp;
+#[cfg(all(not(loom), target_os = "linux"))]
+mod futex;
 #[cfg(not(loom))]
 mod os;
+#[cfg(all(not(loom), not(target_os = "linux")))]
+mod queue;
 #[cfg(not(loom))]
 use os as imp;
 

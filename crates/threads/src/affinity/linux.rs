@@ -1,4 +1,4 @@
-//! The set of CPUs on which the calling thread may run.
+//! Affinity masks.
 
 use std::io;
 

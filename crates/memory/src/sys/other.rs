@@ -1,0 +1,115 @@
+//! Systems that place memory by themselves. What would make something faster is taken and does nothing; what would have to
+//! tell or to do something is refused as unsupported.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use memmap2::{MmapMut, MmapOptions};
+use topology::NodeId;
+
+use super::{Advice, Pages, Place};
+
+fn unsupported<T>() -> io::Result<T> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Bytes that places and lengths are multiples of here; pages of some systems are larger, which nothing depends on.
+pub(crate) fn page_size() -> usize {
+    4096
+}
+
+/// Nothing: the system decides.
+///
+/// # Safety
+/// None; Linux has some.
+pub(crate) unsafe fn place(
+    _: *mut u8,
+    _: usize,
+    _: Place,
+    _: impl IntoIterator<Item = NodeId>,
+) -> io::Result<()> {
+    Ok(())
+}
+
+pub(crate) fn nodes_of(_: &[*const u8], _: &mut [i32]) -> io::Result<()> {
+    unsupported()
+}
+
+/// Nothing: the system decides.
+///
+/// # Safety
+/// None; Linux has some.
+pub(crate) unsafe fn advise(_: *mut u8, _: usize, _: Advice) -> io::Result<()> {
+    Ok(())
+}
+
+pub(crate) fn uncache(_: &File, _: u64, _: u64) -> io::Result<()> {
+    unsupported()
+}
+
+/// # Safety
+/// None; Linux has some.
+pub(crate) unsafe fn in_core(_: *mut u8, _: usize, _: &mut [u8]) -> io::Result<()> {
+    unsupported()
+}
+
+pub(crate) fn direct_alignment(_: &File) -> Option<(usize, usize)> {
+    None
+}
+
+pub(crate) fn open_direct(_: &Path) -> io::Result<File> {
+    unsupported()
+}
+
+pub(crate) fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<usize> {
+    unsupported()
+}
+
+/// # Safety
+/// None; Linux has some.
+pub(crate) unsafe fn open_counter(_: *const c_void, _: i32, _: i32) -> io::Result<File> {
+    unsupported()
+}
+
+pub(crate) fn control_counter(_: &File, _: u32) -> io::Result<()> {
+    unsupported()
+}
+
+/// Anonymous memory, with room to begin where it is wanted.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: *mut u8,
+    len: usize,
+    /// Holds them.
+    _map: MmapMut,
+}
+
+// SAFETY: it owns its range of addresses, which mean the same on every thread.
+unsafe impl Send for Mapping {}
+// SAFETY: it gives no access by itself.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// `align` is a power of two.
+    pub(crate) fn new(len: usize, align: usize, pages: Pages) -> io::Result<Self> {
+        if pages == Pages::Huge {
+            return unsupported();
+        }
+        let total = len.checked_add(align).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut map = MmapOptions::new().len(total).map_anon()?;
+        let at = map.as_ptr().addr();
+        let before = at.next_multiple_of(align) - at;
+        let start = map[before..].as_mut_ptr();
+        Ok(Self { start, len, _map: map })
+    }
+
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
