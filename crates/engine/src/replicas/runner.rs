@@ -148,8 +148,9 @@ impl Runner {
                 Next::End => break,
             };
             tasks.into_iter().for_each(|task| task(&mut self.crew.engine));
-            self.crew.engine.check_hosts()?;
+            // First, so that whoever was taken from the queue hears of what fails next.
             self.batch.add(jobs.into_iter().map(|job| (job.id, job.asked)));
+            self.crew.engine.check_hosts()?;
             let Crew { engine, speculator, encoder, cores, .. } = &mut self.crew;
             let mut helpers =
                 Helpers { speculator: speculator.as_mut(), encoder: encoder.as_mut() };
