@@ -21,6 +21,7 @@ mod embed;
 mod error;
 mod graph_cmd;
 mod health;
+mod home;
 mod hub;
 mod images;
 mod imatrix;

@@ -60,7 +60,8 @@ impl Settings {
         // A variable that is set to nothing says nothing.
         let var = |name: &str| var(name).filter(|value| !value.is_empty());
         let text = |name: &str| var(name).and_then(|value| value.into_string().ok());
-        let home = var("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        let home = var("HOME").or_else(|| var("USERPROFILE").filter(|_| cfg!(windows)));
+        let home = home.map(PathBuf::from).filter(|home| home.is_absolute());
         let path = |name: &str| var(name).map(|value| expand(Path::new(&value), home.as_deref()));
         let caches = path("XDG_CACHE_HOME").or_else(|| Some(home.as_deref()?.join(".cache")));
         let in_caches = |name: &str| Some(caches.as_deref()?.join(name));

@@ -2,6 +2,7 @@
 
 use super::commands;
 use crate::error::Error;
+use crate::home;
 use crate::term;
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
@@ -11,7 +12,7 @@ use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Config, Context, Editor, Helper};
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const PROMPT: &str = "> ";
 const HISTORY_LINES: usize = 1000;
@@ -78,10 +79,7 @@ impl Input {
 
 /// `arclight/history` in the XDG state directory; `None` without a home.
 fn history_file() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let state = absolute("XDG_STATE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(Path::new(".local/state"))))?;
-    Some(state.join("arclight").join("history"))
+    Some(home::state()?.join("arclight").join("history"))
 }
 
 /// Takes out the backslashes that made a message go on.

@@ -4,6 +4,7 @@
 //! its file behind; the time at which its process began tells it from another that has its number by now.
 
 use crate::error::Error;
+use crate::home;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,10 +93,7 @@ pub(crate) fn servers() -> Vec<Server> {
 
 /// Where the files are: gone when the user has logged out, or in the cache.
 fn folder() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let folder = absolute("XDG_RUNTIME_DIR")
-        .or_else(|| absolute("XDG_CACHE_HOME"))
-        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
+    let folder = home::named("XDG_RUNTIME_DIR").or_else(home::cache)?;
     Some(folder.join("arclight").join("servers"))
 }
 

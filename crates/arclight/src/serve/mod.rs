@@ -174,7 +174,7 @@ fn ready_line(app: &App, model: &Model, base: &str, queue: usize, time: Duration
     let slots: usize = replicas.iter().map(|r| r.sequences).sum();
     let threads: usize = replicas.iter().map(|r| r.threads).sum();
     let plan = replicas.first().map_or_else(String::new, |first| {
-        let nodes = term::plural(first.nodes.len(), "node");
+        let nodes = term::plural(first.nodes.len().max(1), "node");
         let mode =
             if first.nodes.len() > 1 { format!(", {}", first.report.mode) } else { String::new() };
         match replicas.len() {

@@ -7,6 +7,7 @@
 use super::first::Untuned;
 use super::matrices;
 use crate::error::Error;
+use crate::home;
 use crate::kernel_files::{self, KernelArgs};
 use crate::model_info::ModelInfo;
 use crate::term::note;
@@ -70,10 +71,7 @@ impl For {
 
     /// Where the profile is kept; `None` without a home.
     pub(super) fn path(&self) -> Option<PathBuf> {
-        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-        let cache = absolute("XDG_CACHE_HOME")
-            .or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
-        Some(cache.join("arclight").join(Profile::file_name(&self.machine, &self.model)))
+        Some(home::cache()?.join("arclight").join(Profile::file_name(&self.machine, &self.model)))
     }
 }
 
