@@ -28,9 +28,9 @@
 //! A job may also be run on fewer threads, the first ones of each group ([`PoolSpec::levels`],
 //! [`Pool::run_on`]); the others sleep and are not woken.
 //!
-//! Limits: on other systems than Linux threads are not pinned, and sleep by a lock and a condition. All threads of a group must make the same
-//! sequence of waits, and all threads of the job the same sequence of global waits and
-//! switches; a job that breaks this deadlocks, as with any barrier.
+//! Limits: on other systems than Linux threads are not pinned, and sleep by a lock and a condition.
+//! All threads of a group must make the same sequence of waits, and all threads of the job the same
+//! sequence of global waits and switches; a job that breaks this deadlocks, as with any barrier.
 //!
 //! Sources: thread groups, views, local and global barriers are §2.4 and §3.4 of the ArcLight
 //! paper; meeting inside the node first is Arm's divide-and-conquer barrier for Neoverse N2.
