@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+# The harness enters its own models in the table only while that is empty.
+import lm_eval.models  # noqa: F401
 from lm_eval import utils
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM

@@ -1,5 +1,5 @@
 //! Writes a model that says what a script has: `scripted DEMO.gguf SCRIPT.json OUT.gguf`, where the script is
-//! `{"context": 65536, "rules": [["bash", "<tool_call>…"]], "otherwise": "Done."}`.
+//! `{"context": 65536, "rules": [["bash", "<tool_call>…"]], "words": [["weather", "Rain."]], "otherwise": "Done."}`.
 
 use arclight_testkit::{Script, scripted};
 use serde_json::Value;
@@ -11,10 +11,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let script: Value = serde_json::from_slice(&std::fs::read(script)?)?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let rules = script["rules"].as_array().into_iter().flatten();
+    let pairs = |key: &str| {
+        let rules = script[key].as_array().into_iter().flatten();
+        rules.map(|rule| (text(&rule[0]), text(&rule[1]))).collect()
+    };
     let script = Script {
         context: script["context"].as_u64().unwrap_or(65_536) as u32,
-        rules: rules.map(|rule| (text(&rule[0]), text(&rule[1]))).collect(),
+        rules: pairs("rules"),
+        words: pairs("words"),
         otherwise: text(&script["otherwise"]),
     };
     std::fs::write(out, scripted(&script, &std::fs::read(demo)?))?;

@@ -2,18 +2,20 @@
 //!
 //! Its vocabulary is the demo model's and a token for every piece of a script. The layer adds nothing to a token's
 //! embedding, which is the direction of the token that follows it, so an answer is the script's to the letter. The
-//! template ends a prompt with a mark by which the answer begins: that of the first rule whose tool is offered, if the
-//! last message is no result of a tool, and otherwise that of the last words.
+//! template ends a prompt with a mark by which the answer begins: that of the first rule whose tool is offered, then of
+//! the first whose words the last message has, if that is no result of a tool, and otherwise that of the last words.
 
 use gguf::{Gguf, OwnedValue, TensorType, Value, Writer};
 
 /// What a [`scripted`] model says.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Script {
     /// Tokens of its context.
     pub context: u32,
     /// Names of tools, and the answer where one of that name is offered.
     pub rules: Vec<(String, String)>,
+    /// Words, and the answer where the last message has them.
+    pub words: Vec<(String, String)>,
     /// The answer to everything else.
     pub otherwise: String,
 }
@@ -36,7 +38,8 @@ pub fn scripted(script: &Script, demo: &[u8]) -> Vec<u8> {
     let end = meta.opt_u32("tokenizer.ggml.eos_token_id").unwrap().unwrap() as usize;
     // The token that follows each; the end, if nothing else is said.
     let mut follows: Vec<(usize, usize)> = Vec::new();
-    let answers = script.rules.iter().map(|(_, say)| say).chain([&script.otherwise]);
+    let rules = script.rules.iter().chain(&script.words);
+    let answers = rules.map(|(_, say)| say).chain([&script.otherwise]);
     for (at, say) in answers.enumerate() {
         let mut last = tokens.len();
         tokens.push(mark(at).into_bytes());
@@ -162,6 +165,12 @@ fn alphabet(text: &str) -> Vec<u8> {
 
 fn template(script: &Script) -> String {
     let mut marks = String::new();
+    for (at, (words, _)) in script.words.iter().enumerate().rev() {
+        marks.push_str(&format!(
+            "{{%- if '{words}' in said %}}{{%- set ns.mark = '{}' %}}{{%- endif %}}",
+            mark(script.rules.len() + at)
+        ));
+    }
     // Of several the first rule counts.
     for (at, (tool, _)) in script.rules.iter().enumerate().rev() {
         marks.push_str(&format!(
@@ -170,7 +179,7 @@ fn template(script: &Script) -> String {
             mark(at)
         ));
     }
-    let otherwise = mark(script.rules.len());
+    let otherwise = mark(script.rules.len() + script.words.len());
     format!(
         "{{%- if tools %}}{{{{- '<|im_start|>system\\nTools: ' + (tools | tojson) + '<|im_end|>\\n' }}}}{{%- endif %}}\
          {{%- for message in messages %}}\
@@ -182,6 +191,7 @@ fn template(script: &Script) -> String {
          {{%- else %}}{{{{- call.function.arguments | tojson }}}}{{%- endif %}}{{{{- '}}\\n</tool_call>' }}}}\
          {{%- endfor %}}{{{{- '<|im_end|>\\n' }}}}{{%- endfor %}}\
          {{%- if add_generation_prompt %}}{{%- set ns = namespace(mark='{otherwise}') %}}\
+         {{%- set said = messages[-1].content if messages[-1].content is string else '' %}}\
          {{%- if messages[-1].role != 'tool' %}}{marks}{{%- endif %}}\
          {{{{- '<|im_start|>assistant\\n' + ns.mark }}}}{{%- endif %}}"
     )

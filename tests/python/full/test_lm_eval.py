@@ -1,9 +1,11 @@
-"""lm-evaluation-harness on a task of this folder, by its own command and in a program."""
+"""lm-evaluation-harness on a task of this folder: in a program, by its own command, and as a client of a server."""
 
 import json
 import math
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -77,3 +79,53 @@ def test_the_command_knows_the_model(tmp_path):
     assert done.returncode == 0, done.stderr
     (result,) = tmp_path.rglob("results_*.json")
     assert json.loads(result.read_text())["results"]["ducks"]["acc,none"] > 0.5
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The address of `arclight serve` with the demo model."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    program = Path(sys.executable).parent / "arclight"
+    with log.open("wb") as said:
+        command = [str(program), "serve", str(DEMO), "--port", "0", "--alias", "demo"]
+        running = subprocess.Popen(command, stderr=said, stdout=said)
+    try:
+        for _ in range(300):
+            found = re.search(r"on (http://\S+)/v1", log.read_text())
+            if found or running.poll() is not None:
+                break
+            time.sleep(0.1)
+        assert found, log.read_text()
+        yield found[1]
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def of_a_server(server: str, task: str):
+    """What the harness's own client makes of a server, whose tokenizer it asks."""
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    args = f"model=demo,base_url={server}/v1/completions,tokenizer_backend=remote,max_length=2048"
+    manager = TaskManager(include_path=str(TASKS), include_defaults=False)
+    return simple_evaluate(
+        model="local-completions", model_args=args, tasks=[task], task_manager=manager, bootstrap_iters=0,
+        log_samples=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("task", ["ducks", "ducks_perplexity"])
+def test_its_client_finds_the_same_scores_at_a_server(llm, server, task):
+    ours = evaluate(llm, task, log_samples=True)
+    theirs = of_a_server(server, task)
+    for one, other in zip(ours["samples"][task], theirs["samples"][task], strict=True):
+        # The server writes a log-probability as the shortest decimal of its 32 bits; their sum is in another order.
+        assert np.ravel(one["resps"]).astype(float) == pytest.approx(np.ravel(other["resps"]).astype(float), abs=1e-4)
+
+
+def test_its_client_gets_the_same_answers_from_a_server(llm, server):
+    ours = evaluate(llm, "ducks_generate", log_samples=True)
+    theirs = of_a_server(server, "ducks_generate")
+    said = [[sample["resps"] for sample in found["samples"]["ducks_generate"]] for found in (ours, theirs)]
+    assert said[0] == said[1]

@@ -239,7 +239,7 @@ fn prepare(world: &World, page: &str) {
         }
         "docs/agents.md" => {
             // Its context is as long as agents need it.
-            let script = Script { context: 65_536, rules: Vec::new(), otherwise: "Done.".into() };
+            let script = Script { context: 65_536, otherwise: "Done.".into(), ..Script::default() };
             world.put("model.gguf", testkit::scripted(&script, &demo()));
         }
         "docs/converting.md" => {

@@ -18,6 +18,7 @@ fn model(folder: &Path) -> PathBuf {
         context: 4096,
         rules: vec![("add".to_owned(), format!("Let me see.\n{call}"))],
         otherwise: "That is what came of it.".to_owned(),
+        ..Script::default()
     };
     let demo = fs::read(repository("demo/arclight-demo.gguf")).unwrap();
     let path = folder.join("scripted.gguf");

@@ -36,7 +36,7 @@ fn agent_with(context: u32, style: &ChatStyle) -> Model {
         call("apply_patch", r#"{"type": "delete_file", "path": "a"}"#),
         call("tool_search", r#"{"query": "git"}"#),
     ];
-    let script = Script { context, rules, otherwise: DONE.to_owned() };
+    let script = Script { context, rules, otherwise: DONE.to_owned(), ..Script::default() };
     let file = Arc::new(ModelFile::from_bytes("scripted", scripted(&script, &demo)));
     let options = LoadOptions {
         threads: Some(2),
