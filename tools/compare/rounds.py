@@ -1,7 +1,8 @@
 """The measurement itself: every engine in turn on the same file, round after round."""
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engines import ARCLIGHT, AnswerError, Contestant, Figure
@@ -14,6 +15,8 @@ from workload import Test, groups
 class Model:
     shape: str
     type: str
+    # One that somebody has; none: `arclight synth` makes it.
+    given: Path | None = field(default=None, compare=False)
 
     @staticmethod
     def parse(name: str) -> "Model":
@@ -21,6 +24,16 @@ class Model:
         if not (shape and colon and kind):
             raise ValueError(f"no model {name!r}: write it as qwen3-0.6b:q4_0")
         return Model(shape, kind)
+
+    @staticmethod
+    def of_file(name: str) -> "Model":
+        """Of a file that is there, named after it: the type stands at the end, as in `gemma-3-Q4_K_M.gguf`."""
+        file = Path(name).expanduser().resolve()
+        if not file.is_file():
+            raise ValueError(f"no file {name}")
+        shape, type_ = re.fullmatch(r"(.+?)(?:[-._](i?q\d\w*|tq\d\w*|bf16|f16|f32|mxfp4))?",
+                                    file.stem.lower()).groups()
+        return Model(shape, type_ or "-", file)
 
     def __str__(self) -> str:
         return f"{self.shape}:{self.type}"

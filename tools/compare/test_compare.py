@@ -45,6 +45,18 @@ class Workload(unittest.TestCase):
             with self.assertRaises(ValueError):
                 Model.parse(wrong)
 
+    def test_files_are_named_after_themselves(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, told in [("SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2-135m-instruct:q4_1"),
+                               ("gemma-3-270m-it-UD-Q4_K_M.gguf", "gemma-3-270m-it-ud:q4_k_m"),
+                               ("model.gguf", "model:-")]:
+                file = Path(folder) / name
+                file.touch()
+                self.assertEqual(str(Model.of_file(str(file))), told)
+                self.assertEqual(Model.of_file(str(file)).given, file.resolve())
+            with self.assertRaises(ValueError):
+                Model.of_file(str(Path(folder) / "none.gguf"))
+
 
 def arclight_row(kind, tokens, depth, batch, mean):
     return {"kind": kind, "tokens": tokens, "depth": depth, "batch": batch, "mean": mean,

@@ -280,6 +280,7 @@ mod tests {
         assert_eq!(further / 100_000_000, 116);
         assert_eq!(params("lfm2-1.2b:f32"), 1_170_340_608);
         assert_eq!(params("granite4-h-tiny:f32"), 6_939_037_248);
+        assert_eq!(params("gemma3-270m:f32"), 268_098_176);
         // Of 4.3 billion, without the 420 million that see images.
         assert_eq!(params("gemma3-4b:f32"), 3_880_099_328);
     }

@@ -443,7 +443,7 @@ const GRANITE4_TINY: Shape = Shape {
 
 /// All shapes, smallest first in each family.
 #[rustfmt::skip]
-pub const SHAPES: [Shape; 48] = [
+pub const SHAPES: [Shape; 49] = [
     Shape { name: "qwen3-0.6b",  title: "Qwen3 0.6B",   hidden: 1024, ffn: 3072, ..QWEN3 },
     Shape { name: "qwen3-1.7b",  title: "Qwen3 1.7B",   hidden: 2048, ffn: 6144, ..QWEN3 },
     Shape { name: "qwen3-4b",    title: "Qwen3 4B",     hidden: 2560, ffn: 9728, layers: 36, heads: 32, ..QWEN3 },
@@ -457,6 +457,7 @@ pub const SHAPES: [Shape; 48] = [
     Shape { name: "llama3-8b",   title: "Llama 3 8B",   hidden: 4096, ffn: 14336, layers: 32, context: 8192, tied: false, ..LLAMA3 },
     Shape { name: "llama3.3-70b", title: "Llama 3.3 70B", hidden: 8192, ffn: 28672, layers: 80, heads: 64, stretch: Stretch::Llama3(8.0), tied: false, ..LLAMA3 },
     Shape { name: "olmo2-1b",    title: "OLMo 2 1B",    hidden: 2048, ffn: 8192, layers: 16, kv_heads: 16, ..OLMO2 },
+    Shape { name: "gemma3-270m", title: "Gemma 3 270M", hidden: 640, ffn: 2048, layers: 18, heads: 4, kv_heads: 1, context: 32_768, stretch: Stretch::None, window: Some(512), ..GEMMA3 },
     Shape { name: "gemma3-4b",   title: "Gemma 3 4B",   hidden: 2560, ffn: 10240, layers: 34, heads: 8, kv_heads: 4, ..GEMMA3 },
     Shape { name: "olmoe-1b-7b", title: "OLMoE 1B 7B",  ..OLMOE },
     Shape { name: "gpt-oss-20b", title: "gpt-oss 20B",  layers: 24, experts: Some(Experts { count: 32, used: 4, width: 2880 }), ..GPT_OSS },
