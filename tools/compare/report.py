@@ -1,5 +1,7 @@
 """The page of results: tables of medians and their spread, and what was not measured."""
 
+import textwrap
+
 from engines import ARCLIGHT, IK, LLAMA, OPENVINO
 from results import Case, Results, Spread, Standing
 
@@ -132,6 +134,10 @@ def section(found: Results, cases: dict[Case, dict[str, Standing]], csv_name: st
     return lines
 
 
+# Characters in a line of the page.
+WIDTH = 110
+
+
 def markdown(sections: list[tuple[str, list[str]]]) -> str:
     """The page of one or more sections, each with its title."""
     lines = [
@@ -147,4 +153,12 @@ def markdown(sections: list[tuple[str, list[str]]]) -> str:
     ]
     for title, body in sections:
         lines += [*([f"## {title}", ""] if len(sections) > 1 else []), *body]
-    return "\n".join(lines).rstrip("\n") + "\n"
+    return "\n".join(map(wrapped, lines)).rstrip("\n") + "\n"
+
+
+def wrapped(line: str) -> str:
+    """A paragraph in lines of the width that other pages have; tables, titles and pictures stay as they are."""
+    if not line or line[0] in "|#!":
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return textwrap.fill(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -327,7 +327,8 @@ class Summary(unittest.TestCase):
         line = next(x for x in page.splitlines() if x.startswith("| prompt of 512"))
         self.assertEqual(line, "| prompt of 512 | 800 (700–900) | 80 % | 350 | 2.00 (2.00–3.00)\\* "
                                "| 1000 | **0.90** (0.80–1.56) | – | – |")
-        self.assertIn("1 of all 13 figures (up to 12 %", page)
+        self.assertIn("1 of all 13 figures\n(up to 12 %", page)
+        self.assertLessEqual(max(len(line) for line in page.split("\n") if not line.startswith("|")), 110)
         self.assertIn("openvino-genai, qwen3-0.6b Q4_0 pp512: `exit code 1: Unsupported", page)
         self.assertIn("`-rtr 1` in 1", page)
 
