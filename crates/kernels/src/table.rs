@@ -295,7 +295,9 @@ macro_rules! panel_tiles {
                 kind_tiles!(Minimum),
                 kind_tiles!(Halves),
                 kind_tiles!(Biased),
+                kind_tiles!(Uneven),
                 kind_tiles!(Sixteen),
+                kind_tiles!(FiveMinimum),
             ];
         }
     };
@@ -496,8 +498,9 @@ macro_rules! matrices {
             let entry: panel::Unpack = match own.kind {
                 PanelKind::Eight => unpack::<T, panel::Eight>,
                 PanelKind::Minimum => unpack::<T, panel::Minimum>,
-                PanelKind::Biased => unpack::<T, panel::Biased>,
+                PanelKind::Biased | PanelKind::Uneven => unpack::<T, panel::Biased>,
                 PanelKind::Sixteen => unpack::<T, panel::Sixteen>,
+                PanelKind::FiveMinimum => unpack::<T, panel::FiveMinimum>,
                 PanelKind::Halves => return family,
             };
             let member = MicroKernel { tokens: MOST as u8, ..own.member };
@@ -507,11 +510,14 @@ macro_rules! matrices {
 
         pub(crate) static TABLE: Table = {
             let Table { families, mut panels, .. } = $base::TABLE;
-            panels.tiles[PanelKind::Minimum as usize] = tiles_over_panels!(register_tile, Minimum, MOST);
+            let minima = tiles_over_panels!(register_tile, Minimum, MOST);
+            panels.tiles[PanelKind::Minimum as usize] = minima;
+            panels.tiles[PanelKind::FiveMinimum as usize] = minima;
             // Without their offsets they are all alike.
             let signed = tiles_over_panels!(register_tile, Biased, MOST);
             panels.tiles[PanelKind::Eight as usize] = signed;
             panels.tiles[PanelKind::Biased as usize] = signed;
+            panels.tiles[PanelKind::Uneven as usize] = signed;
             panels.tiles[PanelKind::Sixteen as usize] = signed;
             panels.gather_matrices = gather;
             panels.state = <$token as Matrices>::STATE;

@@ -85,9 +85,9 @@ fn all_members_give_the_same_bits() {
 }
 
 /// Types whose weights can be unpacked into panels.
-const PANELS: [TensorType; 8] = {
+const PANELS: [TensorType; 14] = {
     use TensorType::*;
-    [Q4_0, Q4_K, Q6_K, Q8_0, MXFP4, NVFP4, TQ1_0, TQ2_0]
+    [Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, IQ4_NL, IQ4_XS, MXFP4, NVFP4, TQ1_0, TQ2_0]
 };
 
 #[test]

@@ -1,7 +1,8 @@
 //! Weights of 5 bits: 32 columns in five vectors of bytes, of which quads 0 to 4 have the low bits.
 
 use super::bits::{self, Run, run};
-use super::quants::Packed;
+use super::panel::Sub;
+use super::quants::{Head, Packed};
 use super::{Q8Blocks, dot_pair, part, start};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
@@ -55,6 +56,42 @@ pub(super) fn to_file(q: &[u8; 32], fifth: &mut [u8], nibbles: &mut [u8]) {
     }
 }
 
+/// Quads `2 * pair` and the next of row vector `n`.
+#[inline(always)]
+fn two_quads<D: Dot, const N: usize>(packed: Packed<'_, D, N>, n: usize, pair: usize) -> [D::W; 2] {
+    let d = packed.head.d;
+    let (five, three) = (d.splat_w(31), d.splat_w(7));
+    match pair {
+        0 => [d.and(packed.vector(n, 0), five), d.and(packed.vector(n, 1), five)],
+        1 => [d.and(packed.vector(n, 2), five), d.and(packed.vector(n, 3), five)],
+        2 => {
+            // Three bits of one vector, two of another to bits 3 and 4.
+            let low = d.and(d.shr5(packed.vector(n, 0)), three);
+            let high = d.and(d.shr2(packed.vector(n, 3)), d.splat_w(0x18));
+            [d.and(packed.vector(n, 4), five), d.or(low, high)]
+        }
+        _ => {
+            let (fourth, fifth) = (packed.vector(n, 3), packed.vector(n, 4));
+            let low = d.and(d.shr5(packed.vector(n, 1)), three);
+            let high = d.and(d.shr2(fifth), d.splat_w(0x18));
+            let last = d.and(d.shr5(packed.vector(n, 2)), three);
+            let last = d.or(last, d.and(d.shr4(fourth), d.splat_w(0x08)));
+            [d.or(low, high), d.or(last, d.and(d.shr3(fifth), d.splat_w(0x10)))]
+        }
+    }
+}
+
+/// Puts the values into a panel.
+#[inline(always)]
+pub(super) fn unpack_five<D: Dot>(packed: Packed<'_, D, 1>, to: &mut Sub) {
+    let Head { d, groups: [group], .. } = packed.head;
+    for pair in 0..4 {
+        let [first, second] = two_quads(packed, 0, pair);
+        d.store_w(first, &mut to.quads[2 * pair], group);
+        d.store_w(second, &mut to.quads[2 * pair + 1], group);
+    }
+}
+
 /// The integer sums, each token's begun at `begin` of its block.
 #[inline(always)]
 pub(super) fn dot_five<D: Dot, const T: usize, const N: usize>(
@@ -63,29 +100,11 @@ pub(super) fn dot_five<D: Dot, const T: usize, const N: usize>(
     begin: impl Fn(&Q8Block) -> i32,
 ) -> [[D::I; N]; T] {
     let d = packed.head.d;
-    let (five, three) = (d.splat_w(31), d.splat_w(7));
     let mut sums = start(d, acts, begin);
     for pair in 0..4 {
-        let mut w = [[five; 2]; N];
+        let mut w = [[d.splat_w(0); 2]; N];
         for n in 0..N {
-            w[n] = match pair {
-                0 => [d.and(packed.vector(n, 0), five), d.and(packed.vector(n, 1), five)],
-                1 => [d.and(packed.vector(n, 2), five), d.and(packed.vector(n, 3), five)],
-                2 => {
-                    // Three bits of one vector, two of another to bits 3 and 4.
-                    let low = d.and(d.shr5(packed.vector(n, 0)), three);
-                    let high = d.and(d.shr2(packed.vector(n, 3)), d.splat_w(0x18));
-                    [d.and(packed.vector(n, 4), five), d.or(low, high)]
-                }
-                _ => {
-                    let (fourth, fifth) = (packed.vector(n, 3), packed.vector(n, 4));
-                    let low = d.and(d.shr5(packed.vector(n, 1)), three);
-                    let high = d.and(d.shr2(fifth), d.splat_w(0x18));
-                    let last = d.and(d.shr5(packed.vector(n, 2)), three);
-                    let last = d.or(last, d.and(d.shr4(fourth), d.splat_w(0x08)));
-                    [d.or(low, high), d.or(last, d.and(d.shr3(fifth), d.splat_w(0x10)))]
-                }
-            };
+            w[n] = two_quads(packed, n, pair);
         }
         dot_pair(d, &w, acts, [2 * pair, 2 * pair + 1], &mut sums);
     }

@@ -2,8 +2,9 @@
 //!
 //! Packed as Q4_0: in pairs of blocks, `[2][16]` scales, then `[2][256]` bytes of nibbles.
 
+use super::panel::{PanelKind, Sub};
 use super::quants::{Packed, Quants, get_half, get_quads, put_half, put_quads};
-use super::steps::dot_uneven;
+use super::steps::{UNEVEN, dot_uneven, unpack_steps};
 use super::{Q8Blocks, accumulate};
 use crate::TILE_ROWS;
 use crate::simd::Dot;
@@ -26,6 +27,14 @@ impl Quants for Iq4Nl {
     fn get(group: &[u8], sub: usize, row: usize, block: &mut [u8]) {
         get_half(group, sub * SCALES, row, block);
         get_quads(&group[Self::HEAD + sub * Self::SUB..], row, &mut block[2..]);
+    }
+
+    const PANEL: Option<PanelKind> = Some(PanelKind::Uneven);
+
+    #[inline(always)]
+    fn unpack<D: Dot>(packed: Packed<'_, D, 1>, to: &mut Sub) {
+        unpack_steps(&UNEVEN, packed, to);
+        to.set_scales(packed.head, packed.head.half_floats(packed.sub * SCALES));
     }
 
     #[inline(always)]

@@ -4,8 +4,9 @@
 //! Packed per block of 256: `[16]` d (half floats), padding to a vector, `[8][16]` scales (a signed
 //! byte each), then `[8][256]` bytes of nibbles as in Q4_0.
 
+use super::panel::{PanelKind, Sub};
 use super::quants::{Head, Packed, Quants, get_half, get_quads, put_half, put_quads};
-use super::steps::dot_uneven;
+use super::steps::{UNEVEN, dot_uneven, unpack_steps};
 use super::{Q8Blocks, accumulate, part};
 use crate::TILE_ROWS;
 use crate::simd::Dot;
@@ -49,17 +50,31 @@ impl Quants for Iq4Xs {
         [head.half_floats(0); 2]
     }
 
+    const PANEL: Option<PanelKind> = Some(PanelKind::Uneven);
+
+    #[inline(always)]
+    fn unpack<D: Dot>(packed: Packed<'_, D, 1>, to: &mut Sub) {
+        unpack_steps(&UNEVEN, packed, to);
+        to.set_scales(packed.head, scales(packed));
+    }
+
     #[inline(always)]
     fn add<D: Dot, const T: usize, const N: usize>(
         packed: Packed<'_, D, N>,
         acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
-        let Packed { head: Head { d, bytes, groups }, units: [mut scales, _], sub, .. } = packed;
-        for n in 0..N {
-            let scale = d.load_i8(part(bytes[n], SCALES + sub * TILE_ROWS), groups[n]);
-            scales[n] = d.mul(scales[n], scale);
-        }
-        accumulate(d, dot_uneven(packed, acts), scales, acts, acc);
+        accumulate(packed.head.d, dot_uneven(packed, acts), scales(packed), acts, acc);
     }
+}
+
+/// The scales of a sub-block.
+#[inline(always)]
+fn scales<D: Dot, const N: usize>(packed: Packed<'_, D, N>) -> [D::F; N] {
+    let Packed { head: Head { d, bytes, groups }, units: [mut scales, _], sub, .. } = packed;
+    for n in 0..N {
+        let scale = d.load_i8(part(bytes[n], SCALES + sub * TILE_ROWS), groups[n]);
+        scales[n] = d.mul(scales[n], scale);
+    }
+    scales
 }

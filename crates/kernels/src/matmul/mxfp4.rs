@@ -5,7 +5,7 @@
 
 use super::panel::{PanelKind, Sub};
 use super::quants::{Head, Packed, Quants, get_quads, put_quads};
-use super::steps::{DOUBLED, dot_doubled, look_up, start_doubled};
+use super::steps::{DOUBLED, dot_doubled, start_doubled, unpack_steps};
 use super::{Q8Blocks, accumulate, part};
 use crate::TILE_ROWS;
 use crate::simd::Dot;
@@ -32,14 +32,9 @@ impl Quants for Mxfp4 {
 
     #[inline(always)]
     fn unpack<D: Dot>(packed: Packed<'_, D, 1>, to: &mut Sub) {
+        unpack_steps(&DOUBLED, packed, to);
         let Packed { head, sub, .. } = packed;
         let Head { d, bytes: [bytes], groups: [group] } = head;
-        let steps = d.table(&DOUBLED);
-        for j in 0..4 {
-            let [low, high] = look_up(d, steps, packed.vector(0, j));
-            d.store_w(low, &mut to.quads[j], group);
-            d.store_w(high, &mut to.quads[4 + j], group);
-        }
         to.set_scales(head, [d.load_power(part(bytes, sub * TILE_ROWS), group)]);
     }
 

@@ -79,10 +79,10 @@ const NARROW_TOKENS: usize = 4;
 /// 0.98 to 1.01.
 const FUSED_TOKENS: usize = 6;
 
-/// Most tokens of a register tile of [`PanelKind::Sixteen`] where four products are added first: with more, the compiler
-/// spills sums even of 32 registers. Zen 5, AVX-512 without VNNI, 2026-11 (`--bench families -- avx512bw mxfp4`), G/s: 96
-/// tokens by 8 285, by 12 210.
-const FOURS_TOKENS: usize = 8;
+/// Most tokens of a register tile of weights of five bits where four products are added first: with 8, the compiler
+/// spills sums even of 32 registers. Zen 5, AVX-512 without VNNI, 2026-11 (`--bench families -- avx512bw`), 96 tokens by
+/// 6 over by 8: MXFP4 286 over 186 G/s, Q5_K 288 over 187.
+const FOURS_TOKENS: usize = 6;
 
 /// Puts sub-blocks of a packed piece into a panel.
 ///
@@ -102,19 +102,35 @@ pub(crate) enum PanelKind {
     Halves,
     /// Bytes with an offset of 128, one scale.
     Biased,
+    /// The same, of which a file has the place in a table.
+    Uneven,
     /// Five bits with an offset of 16, one scale.
     Sixteen,
+    /// Five bits, one scale and a minimum.
+    FiveMinimum,
 }
 
 impl PanelKind {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Eight, Self::Minimum, Self::Halves, Self::Biased, Self::Sixteen];
+    pub(super) const ALL: [Self; 7] = [
+        Self::Eight,
+        Self::Minimum,
+        Self::Halves,
+        Self::Biased,
+        Self::Uneven,
+        Self::Sixteen,
+        Self::FiveMinimum,
+    ];
+
+    /// Whether weights have five bits, of which fewer products fit 16 than of four.
+    const fn five(self) -> bool {
+        matches!(self, Self::Sixteen | Self::FiveMinimum)
+    }
 
     /// Registers of a register tile: sums of the block and of all, and those of a first half; weights, of four
     /// quads where their products are added together; their scales, and what is at hand.
     const fn registers<D: Dot>(self, tokens: usize) -> usize {
         let sums = if matches!(self, Self::Halves) { 3 } else { 2 };
-        let weights = if matches!(self, Self::Sixteen) && !D::FUSED { 4 } else { 1 };
+        let weights = if self.five() && !D::FUSED { 4 } else { 1 };
         sums * tokens + 3 + weights
     }
 
@@ -123,8 +139,8 @@ impl PanelKind {
     /// memory.
     pub(crate) const fn vectors<D: Dot>(self) -> usize {
         match self {
-            Self::Eight | Self::Minimum | Self::Biased if D::GROUPS == 2 => 2,
-            Self::Sixteen if D::GROUPS == 2 && D::FUSED => 2,
+            Self::Eight | Self::Minimum | Self::Biased | Self::Uneven if D::GROUPS == 2 => 2,
+            Self::Sixteen | Self::FiveMinimum if D::GROUPS == 2 && D::FUSED => 2,
             _ => 1,
         }
     }
@@ -134,7 +150,7 @@ impl PanelKind {
         if self.vectors::<D>() > 1 {
             return if D::FUSED { FUSED_TOKENS } else { NARROW_TOKENS };
         }
-        let fours = matches!(self, Self::Sixteen) && !D::FUSED;
+        let fours = self.five() && !D::FUSED;
         let mut tokens = if fours { FOURS_TOKENS } else { MOST_VECTORS };
         while tokens > 1 && self.registers::<D>(tokens) > D::REGISTERS {
             tokens -= 1;
@@ -163,7 +179,11 @@ pub(crate) struct Eight;
 pub(crate) struct Minimum;
 pub(crate) struct Halves;
 pub(crate) struct Biased;
-pub(crate) struct Sixteen;
+pub(crate) type Uneven = Biased;
+/// Five bits, with a minimum or with an offset.
+pub(crate) struct Five<const MINIMUM: bool>;
+pub(crate) type Sixteen = Five<false>;
+pub(crate) type FiveMinimum = Five<true>;
 
 /// The rows of some groups in a sub-block.
 #[derive(Clone, Copy)]
@@ -279,7 +299,7 @@ impl Kind for Biased {
     }
 }
 
-impl Kind for Sixteen {
+impl<const MINIMUM: bool> Kind for Five<MINIMUM> {
     #[inline(always)]
     fn add<D: Dot, const T: usize, const N: usize>(
         sub: Unpacked<'_, D, N>,
@@ -287,7 +307,10 @@ impl Kind for Sixteen {
         acc: &mut [[D::F; N]; T],
     ) {
         let d = sub.d;
-        let mut sums = start_doubled::<D, T, N, 3>(d, acts, |act| act.neg128);
+        let mut sums = match MINIMUM {
+            true => [[d.splat_i(0); N]; T],
+            false => start_doubled::<D, T, N, 3>(d, acts, |act| act.neg128),
+        };
         if D::FUSED {
             for j in 0..8 {
                 let w = sub.quad(j);
@@ -297,20 +320,23 @@ impl Kind for Sixteen {
                     }
                 }
             }
-            return accumulate(d, sums, sub.scales(), acts, acc);
-        }
-        for q in [0, 4] {
-            let four = [sub.quad(q), sub.quad(q + 1), sub.quad(q + 2), sub.quad(q + 3)];
-            for t in 0..T {
-                let act = &acts[t];
-                let quads = [act.quad(q), act.quad(q + 1), act.quad(q + 2), act.quad(q + 3)];
-                for n in 0..N {
-                    let w = [four[0][n], four[1][n], four[2][n], four[3][n]];
-                    sums[t][n] = d.dot_four(sums[t][n], w, quads);
+        } else {
+            for q in [0, 4] {
+                let four = [sub.quad(q), sub.quad(q + 1), sub.quad(q + 2), sub.quad(q + 3)];
+                for t in 0..T {
+                    let act = &acts[t];
+                    let quads = [act.quad(q), act.quad(q + 1), act.quad(q + 2), act.quad(q + 3)];
+                    for n in 0..N {
+                        let w = [four[0][n], four[1][n], four[2][n], four[3][n]];
+                        sums[t][n] = d.dot_four(sums[t][n], w, quads);
+                    }
                 }
             }
         }
         accumulate(d, sums, sub.scales(), acts, acc);
+        if MINIMUM {
+            add_mins(d, sub.others(), acts, acc);
+        }
     }
 }
 

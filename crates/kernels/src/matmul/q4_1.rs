@@ -2,6 +2,7 @@
 //!
 //! Packed per block: `[16]` scales, `[16]` minima, `[256]` bytes of nibbles as in Q4_0.
 
+use super::panel::{PanelKind, Sub, unpack_nibbles};
 use super::quants::{Packed, Quants, get_half, get_quads, put_half, put_quads};
 use super::{Q8Blocks, accumulate, add_mins, dot_nibbles};
 use crate::TILE_ROWS;
@@ -27,6 +28,15 @@ impl Quants for Q4_1 {
         get_half(group, 0, row, block);
         get_half(group, MINS, row, &mut block[2..]);
         get_quads(&group[Self::HEAD..], row, &mut block[4..]);
+    }
+
+    const PANEL: Option<PanelKind> = Some(PanelKind::Minimum);
+
+    #[inline(always)]
+    fn unpack<D: Dot>(packed: Packed<'_, D, 1>, to: &mut Sub) {
+        unpack_nibbles(packed, to);
+        to.set_scales(packed.head, packed.head.half_floats(0));
+        to.set_others(packed.head, packed.head.half_floats(MINS));
     }
 
     #[inline(always)]

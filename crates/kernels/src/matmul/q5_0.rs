@@ -2,7 +2,8 @@
 //!
 //! Packed in pairs of blocks: `[2][16]` scales, then the values of each as in [`super::five`].
 
-use super::five::{self, FIVE, dot_five};
+use super::five::{self, FIVE, dot_five, unpack_five};
+use super::panel::{PanelKind, Sub};
 use super::quants::{Packed, Quants, get_half, put_half};
 use super::{Q8Blocks, accumulate};
 use crate::TILE_ROWS;
@@ -28,6 +29,14 @@ impl Quants for Q5_0 {
         get_half(group, sub * SCALES, row, block);
         let (fifth, nibbles) = block[2..].split_at_mut(4);
         five::to_file(&five::get(&group[Self::HEAD + sub * Self::SUB..], row), fifth, nibbles);
+    }
+
+    const PANEL: Option<PanelKind> = Some(PanelKind::Sixteen);
+
+    #[inline(always)]
+    fn unpack<D: Dot>(packed: Packed<'_, D, 1>, to: &mut Sub) {
+        unpack_five(packed, to);
+        to.set_scales(packed.head, packed.head.half_floats(packed.sub * SCALES));
     }
 
     #[inline(always)]

@@ -2,7 +2,8 @@
 //!
 //! Packed per block: `[16]` scales, `[16]` minima, the values as in [`super::five`].
 
-use super::five::{self, FIVE, dot_five};
+use super::five::{self, FIVE, dot_five, unpack_five};
+use super::panel::{PanelKind, Sub};
 use super::quants::{Packed, Quants, get_half, put_half};
 use super::{Q8Blocks, accumulate, add_mins};
 use crate::TILE_ROWS;
@@ -29,6 +30,15 @@ impl Quants for Q5_1 {
         get_half(group, MINS, row, &mut block[2..]);
         let (fifth, nibbles) = block[4..].split_at_mut(4);
         five::to_file(&five::get(&group[Self::HEAD..], row), fifth, nibbles);
+    }
+
+    const PANEL: Option<PanelKind> = Some(PanelKind::FiveMinimum);
+
+    #[inline(always)]
+    fn unpack<D: Dot>(packed: Packed<'_, D, 1>, to: &mut Sub) {
+        unpack_five(packed, to);
+        to.set_scales(packed.head, packed.head.half_floats(0));
+        to.set_others(packed.head, packed.head.half_floats(MINS));
     }
 
     #[inline(always)]

@@ -3,7 +3,8 @@
 //! Packed per block of 256: scales and minima as in [`super::six`], then the values of each sub-block as in
 //! [`super::five`].
 
-use super::five::{self, FIVE, dot_five};
+use super::five::{self, FIVE, dot_five, unpack_five};
+use super::panel::{PanelKind, Sub};
 use super::quants::{Head, Packed, Quants};
 use super::six::{self, SUBS};
 use super::{Q8Blocks, accumulate, add_mins};
@@ -45,6 +46,16 @@ impl Quants for Q5K {
     #[inline(always)]
     fn units<D: Dot, const N: usize>(head: Head<'_, D, N>) -> [[D::F; N]; 2] {
         six::units(head)
+    }
+
+    const PANEL: Option<PanelKind> = Some(PanelKind::FiveMinimum);
+
+    #[inline(always)]
+    fn unpack<D: Dot>(packed: Packed<'_, D, 1>, to: &mut Sub) {
+        unpack_five(packed, to);
+        let [scales, mins] = six::scales(packed);
+        to.set_scales(packed.head, scales);
+        to.set_others(packed.head, mins);
     }
 
     #[inline(always)]

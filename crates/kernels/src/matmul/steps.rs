@@ -1,7 +1,8 @@
 //! Weights that are 4-bit indices into 16 steps: nibbles as in Q4_0, looked up in a register.
 
 use super::Q8Blocks;
-use super::quants::Packed;
+use super::panel::Sub;
+use super::quants::{Head, Packed};
 use crate::q8::Q8Block;
 use crate::simd::Dot;
 
@@ -17,6 +18,18 @@ pub(super) const DOUBLED: [u8; 16] = [16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14
 pub(super) fn look_up<D: Dot>(d: D, steps: D::W, both: D::W) -> [D::W; 2] {
     let mask = d.splat_w(0x0f);
     [d.lookup(steps, d.and(both, mask)), d.lookup(steps, d.and(d.shr4(both), mask))]
+}
+
+/// Puts the weights of a sub-block into a panel.
+#[inline(always)]
+pub(super) fn unpack_steps<D: Dot>(steps: &[u8; 16], packed: Packed<'_, D, 1>, to: &mut Sub) {
+    let Head { d, groups: [group], .. } = packed.head;
+    let steps = d.table(steps);
+    for j in 0..4 {
+        let [low, high] = look_up(d, steps, packed.vector(0, j));
+        d.store_w(low, &mut to.quads[j], group);
+        d.store_w(high, &mut to.quads[4 + j], group);
+    }
 }
 
 /// The integer sums with [`UNEVEN`] steps.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Biased, Eight, Minimum, Pass, Sixteen, State, Sub};
+use super::{Biased, Eight, FiveMinimum, Minimum, Pass, Sixteen, State, Sub};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -57,6 +57,11 @@ impl Finish for Minimum {
 impl Finish for Biased {
     const OFFSET: u8 = 128;
     const MINIMA: bool = false;
+}
+
+impl Finish for FiveMinimum {
+    const OFFSET: u8 = 0;
+    const MINIMA: bool = true;
 }
 
 impl Finish for Sixteen {
