@@ -263,9 +263,17 @@ impl Work {
         let slowest = self.slowest()?;
         // What the slowest works beyond the mean, the others wait for, on average.
         let beyond = slowest.did.working - all;
-        if self.seats().count() > 1 && beyond >= waiting / 2.0 && !self.pipeline {
-            let of_group = self.working_of(|group| group == slowest.group);
-            let by_node = self.groups.len() > 1 && of_group - all >= beyond / 2.0;
+        let of_group = self.working_of(|group| group == slowest.group);
+        let by_node = self.groups.len() > 1 && of_group - all >= beyond / 2.0;
+        let (longer, waited) = match by_node {
+            true => {
+                let others = self.groups.iter().enumerate().filter(|(at, _)| *at != slowest.group);
+                let rest = self.working_of(|group| group != slowest.group);
+                (of_group - rest, mean(others.map(|(_, group)| group.waiting)))
+            }
+            false => (beyond, waiting),
+        };
+        if self.seats().count() > 1 && longer >= waited / 2.0 && !self.pipeline {
             return Some(match by_node {
                 true => self.slow_node(&takes, slowest.group),
                 false => self.slow_thread(&takes, slowest),

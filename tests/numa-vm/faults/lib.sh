@@ -25,3 +25,10 @@ until_true() { # seconds command...
         sleep 0.05
     done
 }
+
+# A sentence of the report in /tmp/err, which is broken into lines.
+says() { # what pattern
+    tr '\n' ' ' </tmp/err | tr -s ' ' >/tmp/said
+    grep -qE "$2" /tmp/said || { cat /tmp/err && fail "$1: no sentence has $2"; }
+    echo "$1: $(grep -oE "$2" /tmp/said | head -n 1)"
+}

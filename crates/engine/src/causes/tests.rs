@@ -58,6 +58,14 @@ fn a_slow_node_is_named_with_what_it_reads() {
     // It is the node also where it has one thread.
     let one = work(vec![group(0, &[0.4]), group(3, &[0.9])]);
     assert!(only(&one).contains("most of it for node 3: its threads work 90 %"), "{}", only(&one));
+    // Also where its threads wait, too, for what is nobody's fault: of the 43 % for which others wait, 26 are its work.
+    let mut both = work(vec![group(0, &[0.5]), group(1, &[0.76])]);
+    (both.groups[0].waiting, both.groups[1].waiting) = (0.43, 0.17);
+    assert!(
+        only(&both).contains("Waiting takes 30 % of the time, most of it for node 1"),
+        "{}",
+        only(&both)
+    );
     // A pipeline's nodes wait for each other by design.
     let turns = Work { pipeline: true, ..slow };
     assert!(only(&turns).ends_with("the nodes of a pipeline take turns at a sequence."));
