@@ -26,9 +26,12 @@ until_true() { # seconds command...
     done
 }
 
-# A sentence of the report in /tmp/err, which is broken into lines.
-says() { # what pattern
+# Whether the report in /tmp/err, which is broken into lines, has a sentence.
+has() { # pattern
     tr '\n' ' ' </tmp/err | tr -s ' ' >/tmp/said
-    grep -qE "$2" /tmp/said || { cat /tmp/err && fail "$1: no sentence has $2"; }
+    grep -qE "$1" /tmp/said
+}
+says() { # what pattern
+    has "$2" || { cat /tmp/err && fail "$1: no sentence has $2"; }
     echo "$1: $(grep -oE "$2" /tmp/said | head -n 1)"
 }
