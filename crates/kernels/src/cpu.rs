@@ -142,8 +142,9 @@ const AMD: CpuTraits = CpuTraits {
     // Q8_0 0.96 to 0.98. With AVX-VNNI, over 1 by 6 (benchmarks/2026-11-26-vnni.csv): from 16 tokens on Q4_0 1.04 to
     // 1.18, Q4_K 1.06 to 1.19, Q8_0 1.04 to 1.19 times, MXFP4 from 8 tokens on 1.07 to 1.52; Q6_K 0.86 to 1.00. No CPU
     // of AMD's has AVX-512 without VNNI: held to it, 0.97 to 1.01 times with 16 tokens, 1.03 to 1.12 from 32 on;
-    // MXFP4 1.11 to 1.19 from 8 on. Of 5 bits and of IQ4_NL (benchmarks/2026-11-27-panels.csv) from 8 tokens on with
-    // AVX2 1.05 to 1.30 times, with AVX-VNNI 1.23 to 1.57, of IQ4_NL from 16 on 1.06 to 1.22; Q4_1 as Q4_K.
+    // MXFP4 1.11 to 1.19 from 8 on. Q5_0 and Q5_K (benchmarks/2026-11-27-panels.csv) from 8 tokens on with AVX2 1.07 to
+    // 1.32 times, with AVX-VNNI 1.29 to 1.62; IQ4_NL and IQ4_XS 1.07 to 1.21 and, from 16 on, 1.09 to 1.30; Q4_1 from 16 on
+    // 1.04 to 1.14 and 1.00 to 1.10.
     panels: |kind, units| match (kind, units) {
         (PanelKind::Halves | PanelKind::Uneven, Units::Narrow)
         | (PanelKind::Sixteen | PanelKind::FiveMinimum, Units::Narrow | Units::Fused) => Some(8),
