@@ -117,6 +117,42 @@ fn a_conversation_goes_on_after_a_restart() {
     }
 }
 
+/// What an agent sends first.
+#[test]
+fn a_prompt_of_28_000_tokens_is_found_the_second_time_and_after_a_restart() {
+    let tiny = TinyModel::qwen3(TensorType::Q4_0);
+    let model = TinyModel { context: 32_768, layers: 1, heads: 2, kv_heads: 1, ..tiny };
+    let file = Arc::new(ModelFile::from_bytes("long", model.gguf()));
+    let options =
+        LoadOptions { context: Some(32_768), step_tokens: Some(512), ..super::options(1) };
+    let scratch = Scratch::new();
+    let load = || {
+        let serving = scratch.serving(1 << 30);
+        Replicas::load_on(&file, &one_node(2), &options, &serving, &mut |_| {}).unwrap()
+    };
+    let ask = |replicas: &Replicas, ending: u64| {
+        let mut tokens = prompt(28_000, 1);
+        tokens.extend(prompt(10, ending));
+        let sampler = SamplerParams::greedy();
+        let ask =
+            Request { limit: Some(4), end_tokens: Vec::new(), sampler, ..Request::new(tokens) };
+        let (answer, outcome) = replicas.submit(ask).unwrap().wait().unwrap();
+        (answer, outcome.cached)
+    };
+    let replicas = load();
+    let (first, none) = ask(&replicas, 2);
+    assert_eq!(none, 0);
+    let (again, same) = ask(&replicas, 2);
+    assert_eq!((again, same), (first.clone(), 28_009), "all but the last token");
+    let (second, found) = ask(&replicas, 3);
+    assert!((28_000..28_010).contains(&found), "{found} tokens with another ending");
+    drop(replicas);
+    let replicas = load();
+    let (again, found) = ask(&replicas, 3);
+    assert!(found >= 28_000 - 64 && again == second, "{found} tokens after a restart");
+    assert_eq!(ask(&replicas, 2).0, first);
+}
+
 #[test]
 fn what_a_slot_has_left_is_saved_and_restored() {
     for file in models() {

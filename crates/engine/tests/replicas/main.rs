@@ -17,6 +17,7 @@ use topology::fake::FakeMachine;
 mod disk;
 mod hybrid;
 mod idle;
+mod loading;
 mod predicting;
 mod restart;
 mod serving;
