@@ -84,7 +84,7 @@ pub(crate) struct PlaceArgs {
     /// At every wait let all nodes wait for each other, to see what waiting apart gains
     #[arg(long)]
     pub(crate) sync_a: bool,
-    /// How threads share the tiles of attention: the same answers
+    /// How threads share tiles of attention, and of products while others take cores away: the same answers
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = TasksArg::Interleave)]
     pub(crate) tasks: TasksArg,
     /// Page size of weights and KV cache [default: for big models what is measured to be faster]

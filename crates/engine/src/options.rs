@@ -144,8 +144,8 @@ pub struct LoadOptions {
     pub no_pin: bool,
     /// Takes all steps with all cores, also with those that other programs are busy on.
     pub fixed_cores: bool,
-    /// How threads share the tiles of attention ([`graph::Plan::tasks`]). Default: dealt in turn, and taken over by
-    /// whoever is through.
+    /// How threads share tiles of attention, and of products while a thread is late ([`graph::Plan::tasks`]). Default:
+    /// dealt in turn, and taken over by whoever is through.
     pub tasks: Option<TaskPolicy>,
     /// How waits are chosen: as far as they must reach, or all global for comparison.
     pub sync: Sync,

@@ -381,6 +381,32 @@ fn how_nodes_share_the_model_does_not_change_a_bit() {
     }
 }
 
+#[test]
+fn tiles_that_other_threads_take_over_do_not_change_a_bit() {
+    let (tokens, short) = (prompt(300, 16), prompt(5, 17));
+    for (name, model) in models() {
+        let run = |numa, nodes, threads, shares| {
+            let options = LoadOptions {
+                numa,
+                nodes: Some(nodes),
+                threads: Some(threads),
+                ..Default::default()
+            };
+            let mut engine = load(&model, options);
+            engine.executor().share_products(shares);
+            (batch(&mut engine, &tokens, &short), alone(&mut engine, &tokens[..20], 1))
+        };
+        let one = run(Numa::Off, 1, 1, false);
+        // Layers that share keys and values are no pipeline.
+        let shares = ["gemma3n", "gemma4"].iter().any(|family| name.starts_with(family));
+        let pipeline = (!shares).then_some((Numa::Pipeline, 2));
+        let ways = [(Numa::Off, 1), (Numa::TensorParallel, 2), (Numa::Interleave, 2)];
+        for (numa, nodes) in ways.into_iter().chain(pipeline) {
+            assert!(run(numa, nodes, 4, true) == one, "{name}: {numa:?}");
+        }
+    }
+}
+
 /// Two prompts in one step, all of the first one's logits, then a token each, then hidden states, alone
 /// and beside logits.
 fn batch(engine: &mut Engine, a: &[u32], b: &[u32]) -> Vec<Vec<u32>> {

@@ -2,10 +2,11 @@
 
 use arclight_engine::{
     Activity, BatchEntry, CpuId, Engine, Error, FewThreads, Group, LoadOptions, ModelFile, NodeId,
-    Numa, Outputs, Phase, SeqId, TellFew, Variant,
+    Numa, Outputs, Phase, SeqId, TaskPolicy, TellFew, Variant,
 };
 use gguf::TensorType;
 use testkit::TinyModel;
+use topology::fake::FakeMachine;
 
 /// Steps of one token, of up to eight, and larger ones.
 const STEPS: [&[usize]; 9] =
@@ -189,6 +190,38 @@ fn steps_go_without_cores_and_come_back_to_them() {
             assert!(take(&mut engine) == expected, "a refusal changes nothing");
         }
     }
+}
+
+#[test]
+fn products_are_shared_when_told_and_not_otherwise() {
+    let model = TinyModel { ffn: 4096, ..TinyModel::qwen3(TensorType::Q4_0) };
+    let file = ModelFile::from_bytes("tiny", model.gguf());
+    let tokens: Vec<u32> = (0..512).map(|at| at % 300).collect();
+    let machine = FakeMachine::uniform(1, 4).machine().unwrap();
+    let run = |tasks, shares| {
+        let options = LoadOptions { no_pin: true, stats: true, tasks, ..LoadOptions::default() };
+        let mut engine = Engine::load_on(&file, &machine, &options, &mut |_| {}).unwrap();
+        engine.executor().share_products(shares);
+        let sequence = engine.new_sequence().unwrap();
+        let entry = BatchEntry { sequence, tokens: &tokens, outputs: Outputs::Last };
+        let logits: Vec<u32> =
+            engine.step(&[entry]).unwrap().row(0).iter().map(|x| x.to_bits()).collect();
+        let activity = engine.activity();
+        assert!(activity.waits_as_compiled());
+        let counts = activity.threads.iter().map(|thread| thread.tasks);
+        let counts = counts.map(|tasks| [tasks.count, tasks.near, tasks.far]);
+        let sum = counts.reduce(|a, b| std::array::from_fn(|i| a[i] + b[i])).unwrap();
+        (logits, sum)
+    };
+    let (logits, [attention, ..]) = run(None, false);
+    // Gate and up of a layer are 8 MiB as pieces are counted, times 4 and more of other products.
+    let (shared, [tasks, near, far]) = run(None, true);
+    assert!(shared == logits && far == 0);
+    assert!(tasks > attention + 2 * 4 * 4, "{tasks} tasks, {attention} of attention");
+    // Four threads, on two cores or on many, are never through with all of them at the same time.
+    assert!(near > 0, "{tasks} tasks");
+    let (apart, [tasks, ..]) = run(Some(TaskPolicy::Disabled), true);
+    assert!(apart == logits && tasks == attention, "{tasks} tasks");
 }
 
 #[test]

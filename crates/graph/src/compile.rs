@@ -7,15 +7,18 @@
 //! buffer reuse is covered by the same rule.
 
 use crate::buffer::{BufId, Buffers, Home};
-use crate::instr::{Deal, Instr, Reach};
+use crate::instr::{Deal, Instr, InstrKind, Reach};
 use std::collections::HashMap;
 pub use threads::Scope;
 
 /// Instructions that a thread runs without waiting, and the wait that follows them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Stage {
     /// In order.
     pub instrs: Vec<Instr>,
+    /// The product whose tiles threads may take over from each other: the last one, if there is one and nothing else
+    /// is shared so. Another set of tasks before the wait would want a wait of its own.
+    pub shared: Option<usize>,
     /// Who is waited for afterwards; `None` at the end of the step, where all threads join anyway.
     pub wait: Option<Wait>,
 }
@@ -47,7 +50,7 @@ struct Seen {
 
 /// Groups instructions into stages for `nodes` nodes.
 pub fn compile(instrs: Vec<Instr>, buffers: &Buffers, nodes: usize, sync: Sync) -> Vec<Stage> {
-    let mut stages = vec![Stage { instrs: Vec::new(), wait: None }];
+    let mut stages = vec![Stage::default()];
     let mut seen: HashMap<BufId, Vec<Seen>> = HashMap::new();
     // Instructions before these indices are ordered before whatever comes next.
     let (mut local_from, mut global_from) = (0, 0);
@@ -81,7 +84,7 @@ pub fn compile(instrs: Vec<Instr>, buffers: &Buffers, nodes: usize, sync: Sync) 
                 global_from = at;
             }
             stages.last_mut().expect("never empty").wait = Some(wait);
-            stages.push(Stage { instrs: Vec::new(), wait: None });
+            stages.push(Stage::default());
         }
         for access in instr.accesses() {
             let list = seen.entry(access.buffer).or_default();
@@ -91,7 +94,18 @@ pub fn compile(instrs: Vec<Instr>, buffers: &Buffers, nodes: usize, sync: Sync) 
         }
         stages.last_mut().expect("never empty").instrs.push(instr);
     }
+    stages.iter_mut().for_each(|stage| stage.shared = shared(&stage.instrs));
     stages
+}
+
+/// [`Stage::shared`] of these. What a product writes is nobody's but by [`Deal::Items`], so a wait stands between it
+/// and whoever reads it, whichever thread of the group has multiplied.
+fn shared(instrs: &[Instr]) -> Option<usize> {
+    let dealt_as_tasks = |instr: &Instr| matches!(instr.kind, InstrKind::AttendFused { .. });
+    if instrs.iter().any(dealt_as_tasks) {
+        return None;
+    }
+    instrs.iter().rposition(|instr| instr.matrix().is_some())
 }
 
 fn scope(a: Reach, b: Reach, nodes: usize) -> Option<Scope> {

@@ -105,10 +105,14 @@ impl Shard {
         })
     }
 
-    /// The tiles of part `part` in share `share` of the bounds `bounds`. Bounds number tiles through all
-    /// parts of the matrix, or, for a pair, alike in both.
+    /// The tiles of part `part` in share `share` of the bounds `bounds`.
     pub(crate) fn tiles(&self, bounds: &[usize], share: usize, part: usize) -> Range<usize> {
-        let all = bounds[share]..bounds[share + 1];
+        self.tiles_of(bounds[share]..bounds[share + 1], part)
+    }
+
+    /// The tiles of part `part` among `all`, which are numbered as bounds are: through all parts of the matrix, or, for
+    /// a pair, alike in both.
+    pub(crate) fn tiles_of(&self, all: Range<usize>, part: usize) -> Range<usize> {
         if self.paired {
             return all;
         }

@@ -55,6 +55,8 @@ pub struct Executor {
     adapters: usize,
     refused: Option<String>,
     pub(crate) strayed: bool,
+    /// Whether threads take over tiles of products from late ones.
+    pub(crate) shares_products: bool,
     /// The plan of which some cores are [left out](Executor::leave_out).
     pub(crate) whole: Option<Plan>,
     // Dropped in this order: the threads first, then what they worked on.
@@ -129,6 +131,7 @@ impl Executor {
             adapters: 0,
             refused,
             strayed: false,
+            shares_products: false,
             whole: None,
             kernels,
             machine: machine.clone(),
@@ -282,22 +285,25 @@ impl Executor {
             &many
         };
         let (replicas, kernels) = (&self.replicas, self.kernels);
+        let policy = replicas[0].plan.tasks;
+        let shares = self.shares_products && policy.is_some_and(threads::Policy::steals);
+        let step = (parts, level, shares);
         match &mut self.recorder {
             _ if let Some(squares) = &self.squares => {
                 self.pool.run_on(level, &|worker| {
-                    exec::run(replicas, kernels, (parts, level), worker, &mut &*squares);
+                    exec::run(replicas, kernels, step, worker, &mut &*squares);
                 })?;
             }
             None => {
                 self.pool.run_on(level, &|worker| {
-                    exec::run(replicas, kernels, (parts, level), worker, &mut ());
+                    exec::run(replicas, kernels, step, worker, &mut ());
                 })?;
             }
             Some(recorder) => {
                 recorder.begin_step(parts, level, parts.len() + self.replicas[0].plan.groups.len());
                 let log = |worker: &Worker| recorder.watch(worker.thread());
                 let ran = self.pool.run_on(level, &|worker| {
-                    exec::run(replicas, kernels, (parts, level), worker, &mut *log(worker));
+                    exec::run(replicas, kernels, step, worker, &mut *log(worker));
                 });
                 recorder.end_step();
                 ran?;

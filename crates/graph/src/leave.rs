@@ -49,6 +49,13 @@ impl Executor {
         Ok(())
     }
 
+    /// Whether threads that are through with their part of a product take over what late ones of their group have not
+    /// begun, if [`Plan::tasks`] lets them. It pays while the system takes cores away, and costs a little otherwise.
+    /// Bits are the same.
+    pub fn share_products(&mut self, so: bool) {
+        self.shares_products = so;
+    }
+
     /// Has other threads take steps of so many tokens from the next one on. Counts go on; the last step's logits are
     /// gone. It takes some milliseconds.
     ///

@@ -92,7 +92,8 @@ pub struct Plan {
     pub sync: Sync,
     /// How tiles of fused attention are dealt as tasks, and who takes over what others have not begun; `None`: in turn,
     /// without queues. The results are the same bits. Late tiles of a prompt are long, so they are dealt in turn
-    /// unless something else is asked for.
+    /// unless something else is asked for. Where it lets tasks be taken over, tiles of products may be, too
+    /// ([`Executor::share_products`](crate::Executor::share_products)).
     pub tasks: Option<threads::Policy>,
     /// Whether threads count and time their waits, which costs some 50 ns for each.
     pub stats: bool,

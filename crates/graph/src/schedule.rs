@@ -91,6 +91,11 @@ impl Grid {
         self.tokens.saturating_mul(self.splits)
     }
 
+    /// How many of `threads` threads have a part.
+    pub(crate) fn parts(self, threads: usize) -> usize {
+        self.rows(threads) * self.cells()
+    }
+
     /// Where thread `rank` of `threads` sits; `None` for one that is left over. Neighbours multiply the
     /// same rows, so that those who share a cache read them once.
     pub(crate) fn seat(self, threads: usize, rank: usize) -> Option<Seat> {

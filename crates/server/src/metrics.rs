@@ -310,7 +310,7 @@ impl Page {
         });
         each(
             "arclight:node_tasks",
-            "Tiles of attention that they ran where threads share them",
+            "Tiles that they ran where threads share them, of attention and of products",
             &|g| Some(g.tasks as f64),
         );
         each(

@@ -1,8 +1,8 @@
-//! How threads shared the work that is dealt as tasks, which are attention's tiles: ZigLlama's statistics with
-//! their healthy ranges, and what a measure outside its range says here.
+//! How threads shared the work that is dealt as tasks, which are attention's tiles, and pieces of products while a thread
+//! is late: ZigLlama's statistics with their healthy ranges, and what a measure outside its range says here.
 //!
-//! Limits: matrices and split attention are cut evenly beforehand and are no tasks, so an answer to one
-//! prompt has tasks of the prompt alone. Times are of the threads' own clocks around sets of tasks.
+//! Limits: matrices and split attention are cut evenly beforehand and are no tasks on a quiet machine, so an answer
+//! to one prompt has tasks of the prompt alone. Times are of the threads' own clocks around sets of tasks.
 
 use super::table::{Row, lay_out, percent};
 use serde::Serialize;
@@ -65,7 +65,7 @@ impl Tasks {
         let head = ["", "healthy", "trouble"].map(str::to_owned).to_vec();
         lay_out(&[
             ("shared tasks", head),
-            ("  tiles of attention", vec![tasks.to_string(), String::new(), String::new()]),
+            ("  tiles", vec![tasks.to_string(), String::new(), String::new()]),
             row("  stolen", Health::Stolen, *stolen_share),
             row("  left in a queue", Health::Depth, Some(*depth)),
             row("  threads busy", Health::Utilisation, *utilisation),
@@ -125,7 +125,7 @@ mod tests {
         let table = tasks.table();
         assert_eq!(table.len(), 5, "{table:#?}");
         let cells = |at: usize| table[at].split("  ").filter(|c| !c.is_empty()).map(str::trim);
-        assert_eq!(cells(1).collect::<Vec<_>>(), ["tiles of attention", "100"]);
+        assert_eq!(cells(1).collect::<Vec<_>>(), ["tiles", "100"]);
         let stolen: Vec<_> = cells(2).collect();
         assert_eq!(stolen, ["stolen", "10 %", "5.0 % to 20 %", "above 40 %"]);
         assert_eq!(

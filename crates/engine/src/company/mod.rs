@@ -23,6 +23,10 @@ const READ: Duration = Duration::from_micros(500);
 const PERIODS: Duration = Duration::from_millis(300);
 /// Between two looks at what CPUs do that are left out.
 const LOOK: Duration = Duration::from_millis(100);
+/// From this share of a window on that a thread was not let run, threads take over tiles of products from each other,
+/// and for so long after.
+const LATE: f64 = 0.01;
+const SHARED: Duration = Duration::from_secs(1);
 /// After such a pause between steps what was seen before it is too old.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -69,6 +73,8 @@ pub(crate) struct Watchman {
     failed: bool,
     /// No core is to be left out.
     fixed: bool,
+    /// When a thread was late last.
+    late: Option<Instant>,
     seen: Company,
 }
 
@@ -99,6 +105,7 @@ impl Watchman {
             changed: false,
             failed: false,
             fixed,
+            late: None,
             seen: Company::default(),
         })
     }
@@ -176,6 +183,11 @@ impl Watchman {
             *self.seen.delayed.entry(*cpu).or_default() += time;
             delayed.push((*cpu, time.as_secs_f64()));
         }
+        let late = LATE * window.steps.as_secs_f64();
+        if delayed.iter().any(|(_, delayed)| *delayed >= late) {
+            self.late = Some(now);
+        }
+        executor.share_products(self.late.is_some_and(|late| now - late < SHARED));
         if self.fixed || !executor.can_leave_out() {
             return;
         }

@@ -2,25 +2,24 @@
 
 use super::Thread;
 use super::access::{Source, Target};
+use super::grid::Own;
 use super::matmul::columns;
 use crate::instr::Operand;
-use crate::weight::{ByHead, MatrixId};
+use crate::weight::ByHead;
 use kernels::TILE_ROWS;
 
 impl Thread<'_> {
     /// The product of each head's part of the rows with its block, behind what is `carried` over from there.
     pub(super) fn matmul_by_head(
         &self,
+        own: &Own<'_>,
         acts: Operand<Source<'_>>,
         carried: Option<Source<'_>>,
-        (matrix, of): (MatrixId, &ByHead),
-        mut out: Target<'_>,
-        rows: usize,
+        of: &ByHead,
+        out: &mut Target<'_>,
     ) {
-        let shard = self.step.weights.shard(matrix, self.node, self.group);
-        let Some(own) = self.own(shard, rows) else { return };
-        let [part] = shard.parts.as_slice() else { unreachable!("one matrix") };
-        let (how, root, per_head) = (self.how(&own, part), part.whole(), of.rows / TILE_ROWS);
+        let [part] = own.shard().parts.as_slice() else { unreachable!("one matrix") };
+        let (how, root, per_head) = (self.how(own, part), part.whole(), of.rows / TILE_ROWS);
         let (stride, taken) = &of.input;
         let before = of.output - of.rows;
         let mut tiles = own.tiles(0);
@@ -29,7 +28,7 @@ impl Thread<'_> {
             let count = (per_head - first).min(tiles.len());
             let cols = head * stride + taken.start..head * stride + taken.end;
             let to_cols = columns(head * of.output + before, &(first..first + count));
-            for rows in self.row_blocks(&own, part) {
+            for rows in self.row_blocks(own, part) {
                 let input = self.acts(acts, part, rows.clone(), cols.clone());
                 let weights = part.tiles(tiles.start..tiles.start + count, root);
                 let to = out.columns(rows, to_cols.clone());

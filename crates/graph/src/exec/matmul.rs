@@ -55,24 +55,22 @@ impl Thread<'_> {
     /// with `told`, that goes there, on all nodes.
     pub(super) fn matmul(
         &self,
+        own: &Own<'_>,
         acts: Operand<Source<'_>>,
         matrix: MatrixId,
-        (after, mut told): (After, Option<(TileSums, Target<'_>)>),
+        (after, told): (After, &mut Option<(TileSums, Target<'_>)>),
         (low, room): (Option<Sums<'_>>, &mut [f32]),
-        mut out: Target<'_>,
-        rows: usize,
+        out: &mut Target<'_>,
     ) {
-        let shard = self.step.weights.shard(matrix, self.node, self.group);
-        let Some(own) = self.own(shard, rows) else { return };
         // The logits of all nodes lie in one row: this node's begin at its first vocabulary row.
         let (base, below) = match out.is_host() {
             true => (self.step.graph.matrix(matrix).rows(0, self.node).start, self.logits_before),
             false => (0, 0),
         };
-        for (p, part) in shard.parts.iter().enumerate() {
-            let how = self.how(&own, part);
-            for tiles in self.tile_blocks(&own, own.tiles(p), part.tile_bytes()) {
-                for rows in self.row_blocks(&own, part) {
+        for (p, part) in own.shard().parts.iter().enumerate() {
+            let how = self.how(own, part);
+            for tiles in self.tile_blocks(own, own.tiles(p), part.tile_bytes()) {
+                for rows in self.row_blocks(own, part) {
                     let to_rows = rows.start + below..rows.end + below;
                     let cols = columns(base + part.out, &tiles);
                     let to = out.columns(to_rows.clone(), cols.clone());
@@ -159,27 +157,25 @@ impl Thread<'_> {
 
     pub(super) fn gated(
         &self,
+        own: &Own<'_>,
         acts: Operand<Source<'_>>,
         (matrix, activation): (MatrixId, Activation),
         (low, room): (Option<Sums<'_>>, &mut [f32]),
-        mut out: Target<'_>,
-        rows: usize,
+        out: &mut Target<'_>,
         scratch: &mut [f32],
     ) {
-        let shard = self.step.weights.shard(matrix, self.node, self.group);
-        let [gate, up] = shard.parts.as_slice() else { unreachable!("a pair of matrices") };
-        let Some(own) = self.own(shard, rows) else { return };
-        let pair = [gate, up].map(|part| (self.how(&own, part), part));
+        let [gate, up] = own.shard().parts.as_slice() else { unreachable!("a pair of matrices") };
+        let pair = [gate, up].map(|part| (self.how(own, part), part));
         let bytes = gate.tile_bytes() + up.tile_bytes();
-        for tiles in self.tile_blocks(&own, own.tiles(0), bytes) {
-            for rows in self.row_blocks(&own, gate) {
+        for tiles in self.tile_blocks(own, own.tiles(0), bytes) {
+            for rows in self.row_blocks(own, gate) {
                 for (rows, tiles) in pieces(rows, &tiles, own.block) {
                     let low = (low, &mut *room);
                     self.gated_piece(
                         (matrix, pair),
                         (acts, low),
                         activation,
-                        &mut out,
+                        out,
                         (rows, tiles),
                         scratch,
                     );
@@ -231,25 +227,23 @@ impl Thread<'_> {
     /// the summation tree goes to its slot of this node's copy or, to `push`, of every node's.
     pub(super) fn matmul_partial(
         &self,
+        own: &Own<'_>,
         acts: Operand<Source<'_>>,
         matrix: MatrixId,
-        mut out: Target<'_>,
+        out: &mut Target<'_>,
         (push, splits): (bool, usize),
-        rows: usize,
         scratch: &mut [f32],
     ) {
-        let shard = self.step.weights.shard(matrix, self.node, self.group);
-        let [part] = shard.parts.as_slice() else { unreachable!("one matrix") };
+        let [part] = own.shard().parts.as_slice() else { unreachable!("one matrix") };
         if part.cols == 0 {
             return; // a node without any columns
         }
         let (nodes, here) = (self.step.graph.nodes(), self.node);
         let slot = self.step.graph.matrix(matrix).parts[0].rows.next_multiple_of(TILE_ROWS);
-        let Some(own) = self.own(shard, rows) else { return };
-        let how = self.how(&own, part);
+        let how = self.how(own, part);
         let sum = part.summed(splits);
-        for tiles in self.tile_blocks(&own, own.tiles(0), part.tile_bytes()) {
-            for rows in self.row_blocks(&own, part) {
+        for tiles in self.tile_blocks(own, own.tiles(0), part.tile_bytes()) {
+            for rows in self.row_blocks(own, part) {
                 for (i, root) in sum.roots.iter().enumerate() {
                     if !own.has(&root.cols, part.cols) {
                         continue;

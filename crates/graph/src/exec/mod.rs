@@ -117,6 +117,8 @@ struct Step<'a> {
     among: (usize, usize),
     /// How every product is dealt while one way is tried ([`trial`]).
     trial: Option<Dealt<'a>>,
+    /// Whether threads take over tiles of products ([`Stage::shared`]).
+    shares: bool,
     /// f32 at the end of scratch that are for products with adapters.
     low_scratch: usize,
 }
@@ -126,7 +128,7 @@ struct Step<'a> {
 pub(crate) fn run<W: Watch>(
     replicas: &[LocalReplica],
     kernels: &'static Kernels,
-    (parts, level): (&[StepPart<'_>], usize),
+    (parts, level, shares): (&[StepPart<'_>], usize, bool),
     worker: &mut Worker,
     watch: &mut W,
 ) {
@@ -134,7 +136,8 @@ pub(crate) fn run<W: Watch>(
     let Replica { graph, plan, programs, places, weight_table } = &*replicas[worker.home()];
     let (storage, weights, trial) = (places, weight_table, None);
     let low_scratch = low::scratch_len(graph);
-    let step = Step { graph, kernels, plan, storage, weights, level, among, trial, low_scratch };
+    let step =
+        Step { graph, kernels, plan, storage, weights, level, among, trial, shares, low_scratch };
     if plan.places() > 1 {
         worker.switch(View::Groups);
         watch.met();
@@ -166,8 +169,9 @@ fn walk<W: Watch>(
 ) {
     let thread = Thread::new(step, part, turn, worker);
     for stage in program {
-        for instr in &stage.instrs {
-            thread.execute(instr, worker, watch);
+        let shared = stage.shared.filter(|_| step.shares);
+        for (at, instr) in stage.instrs.iter().enumerate() {
+            thread.execute(instr, (worker, shared == Some(at)), watch);
             watch.done();
         }
         if let Some(wait) = &stage.wait {
@@ -255,12 +259,13 @@ impl<'a> Thread<'a> {
         }
     }
 
-    fn execute<W: Watch>(&self, instr: &Instr, worker: &mut Worker, watch: &W) {
+    /// Does the thread's part of an instruction; with `shared`, also what others of its group have not begun of theirs.
+    fn execute<W: Watch>(&self, instr: &Instr, (worker, shared): (&mut Worker, bool), watch: &W) {
         let domain = instr.domain;
         let grant = Grant::new(self.step.storage, instr, self.place, self.id, &self.shares);
         // SAFETY: every view below is of a buffer that the instruction declares, and what is done with
-        // it stays in the thread's share: rows as `rows` gives them, tiles as `own` does, items as they
-        // are dealt. No two views of one buffer are used at a time.
+        // it stays in the thread's share: rows as `rows` gives them, tiles and items as they are
+        // dealt. No two views of one buffer are used at a time.
         let source = |buf| unsafe { grant.source(buf) };
         // SAFETY: as above.
         let target = |buf| unsafe { grant.target(buf) };
@@ -326,30 +331,35 @@ impl<'a> Thread<'a> {
                 told,
                 low,
             } => {
-                let (acts, out, rows) = (acts.map(source), target(*out), self.count(domain));
+                let (acts, mut out, rows) = (acts.map(source), target(*out), self.count(domain));
                 let of = self.step.graph.matrix(*matrix);
-                match of.split {
+                let carried = carried.map(source);
+                let after = After { activation: *activation, ..NOTHING };
+                let mut told = told.map(|(what, to)| (what, target(to)));
+                let low = low.map(|low| Sums { of: source(low), matrix: *matrix, domain });
+                self.product_of(*matrix, rows, shared.then_some(worker), |own| match of.split {
                     SplitBy::Rows if let Some(by_head) = &of.by_head => {
-                        let carried = carried.map(source);
-                        self.matmul_by_head(acts, carried, (*matrix, by_head), out, rows);
+                        self.matmul_by_head(own, acts, carried, by_head, &mut out);
                     }
                     SplitBy::Rows => {
-                        let after = After { activation: *activation, ..NOTHING };
-                        let told = told.map(|(what, to)| (what, target(to)));
-                        let low = low.map(|low| Sums { of: source(low), matrix: *matrix, domain });
-                        self.matmul(acts, *matrix, (after, told), (low, room), out, rows);
+                        let then = (after, &mut told);
+                        self.matmul(own, acts, *matrix, then, (low, &mut *room), &mut out);
                     }
                     SplitBy::Cols => {
                         let way = (*push, *splits);
-                        self.matmul_partial(acts, *matrix, out, way, rows, scratch);
+                        self.matmul_partial(own, acts, *matrix, &mut out, way, scratch);
                     }
-                }
+                });
             }
             InstrKind::Logits { acts, matrix, scale, cap, out, low } => {
                 let after = After { scale: *scale, cap: *cap, ..NOTHING };
                 let (acts, rows) = (acts.map(source), self.input.logits);
                 let low = low.map(|low| Sums { of: source(low), matrix: *matrix, domain });
-                self.matmul(acts, *matrix, (after, None), (low, room), target(*out), rows);
+                let mut out = target(*out);
+                self.product_of(*matrix, rows, shared.then_some(worker), |own| {
+                    let then = (after, &mut None);
+                    self.matmul(own, acts, *matrix, then, (low, &mut *room), &mut out);
+                });
             }
             // Every node has them all.
             InstrKind::Hidden { .. } if self.node > 0 => {}
@@ -364,8 +374,10 @@ impl<'a> Thread<'a> {
             InstrKind::Gated { acts, matrix, activation, out, low } => {
                 let (acts, rows) = (acts.map(source), self.count(domain));
                 let low = low.map(|low| Sums { of: source(low), matrix: *matrix, domain });
-                let of = (*matrix, *activation);
-                self.gated(acts, of, (low, room), target(*out), rows, scratch);
+                let (of, mut out) = ((*matrix, *activation), target(*out));
+                self.product_of(*matrix, rows, shared.then_some(worker), |own| {
+                    self.gated(own, acts, of, (low, &mut *room), &mut out, scratch);
+                });
             }
             InstrKind::Choose { scores, router, out } => {
                 self.choose(source(*scores), router, target(*out), rows, scratch);

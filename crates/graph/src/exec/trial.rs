@@ -49,10 +49,20 @@ pub(crate) fn time(
 ) {
     let (level, among) = (trial.level, (worker.rank(), worker.size()));
     let Replica { graph, plan, programs, places, weight_table } = &*replicas[worker.home()];
-    let (storage, weights, dealt) = (places, weight_table, Some(trial.dealt));
+    let (storage, weights) = (places, weight_table);
     let low_scratch = super::low::scratch_len(graph);
-    let step =
-        Step { graph, kernels, plan, storage, weights, level, among, trial: dealt, low_scratch };
+    let step = Step {
+        graph,
+        kernels,
+        plan,
+        storage,
+        weights,
+        level,
+        among,
+        trial: Some(trial.dealt),
+        shares: false,
+        low_scratch,
+    };
     if plan.places() > 1 {
         worker.switch(View::Groups);
     }
@@ -80,7 +90,7 @@ pub(crate) fn time(
             worker.wait(Scope::Local);
         }
         let begin = thread_time();
-        thread.execute(&program[stage].instrs[at], worker, &());
+        thread.execute(&program[stage].instrs[at], (worker, false), &());
         longest.fetch_max((thread_time() - begin).as_nanos() as u64, Relaxed);
         worker.wait(Scope::Local);
     }

@@ -103,7 +103,7 @@ pub(super) struct Group {
     pub(super) working: f64,
     pub(super) waiting_node: f64,
     pub(super) waiting_machine: f64,
-    /// Of the tiles of attention that they ran; `None` without any.
+    /// Of the tiles that they ran where threads share them; `None` without any.
     pub(super) stolen: Option<f64>,
     pub(super) read_bytes: u64,
     /// Pages on another node than they were meant for, and all.

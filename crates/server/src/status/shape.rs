@@ -161,7 +161,7 @@ struct GroupRates {
     working: f64,
     waiting_node: f64,
     waiting_machine: f64,
-    /// Share of the tiles of attention that were dealt to another thread.
+    /// Of the tiles that threads share, the share of those that were dealt to another one.
     stolen_share: Option<f64>,
 }
 

@@ -230,7 +230,7 @@ impl Facts {
         let stolen = self.groups().filter_map(|group| group.stolen).reduce(f64::max);
         if let Some(stolen) = stolen.filter(|stolen| *stolen > MUCH_STOLEN) {
             all.push(costs(
-                format!("{} of the tiles of attention were taken over from other threads: some are slower.", percent(stolen)),
+                format!("{} of the tiles that threads share were taken over from other threads: some are slower.", percent(stolen)),
                 &["arclight doctor finds what slows them"],
             ));
         }
@@ -494,7 +494,7 @@ mod tests {
             "50 % of the time passes between steps, in which tokens are chosen and sent: a step takes 25.0 ms, and what is \
              between two 25.0 ms.",
         );
-        says(&|f| own(f).1.stolen = Some(0.5), "50 % of the tiles of attention");
+        says(&|f| own(f).1.stolen = Some(0.5), "50 % of the tiles that threads share");
         says(
             &|f| {
                 let done = f.done.as_mut().unwrap();
