@@ -441,7 +441,9 @@ impl Company {
         let without = self.steps_without.as_secs_f64() / steps;
         let delays = self.delayed.iter().map(|(cpu, time)| (time.as_secs_f64() / steps, cpu.0));
         let worst = delays.max_by(|a, b| a.0.total_cmp(&b.0));
-        let text = if without >= MUCH_COMPANY {
+        // A core that is left out holds up nobody: what was more of the time is told.
+        let late = worst.map_or(0.0, |(share, _)| share);
+        let text = if without >= MUCH_COMPANY.max(late) {
             let cpus: Vec<u32> = match self.left_out.as_slice() {
                 [] => worst.iter().map(|(_, cpu)| *cpu).collect(),
                 some => some.iter().map(|cpu| cpu.0).collect(),
@@ -456,7 +458,8 @@ impl Company {
         } else {
             let (share, cpu) = worst.filter(|(share, _)| *share >= MUCH_COMPANY)?;
             format!(
-                "The thread on CPU {cpu} was not let run for {} of the time, and the others waited for it.",
+                "The thread on CPU {cpu} was not let run for {} of the time: the others waited for it, or took over what it \
+                 had not begun.",
                 percent(share)
             )
         };

@@ -208,5 +208,11 @@ fn cores_that_others_are_busy_on_are_named() {
     let text = company.cause().unwrap().text;
     let words = "busy on CPUs 2, 7: the steps of 71 % of the time went without them, which is faster than to wait for them.";
     assert!(text.ends_with(words), "{text}");
+    // On trial only: most steps were taken with the core.
+    company.delayed.insert(CpuId(7), seconds(48));
+    company.steps_without = seconds(12);
+    let text = company.cause().unwrap().text;
+    let words = "CPU 7 was not let run for 48 % of the time: the others waited for it, or took over what it had not begun.";
+    assert!(text.ends_with(words), "{text}");
     assert_eq!(Company::default().cause(), None);
 }
