@@ -107,12 +107,13 @@ async def send(port, path, body, method="POST", headers=()):
     return reader, writer
 
 
-async def ask(port, path, body, method="POST", limit=120):
-    """The status and the text of an answer; status 0 when the connection was cut."""
+async def ask(port, path, body, method="POST", limit=120, opening=contextlib.nullcontext()):
+    """The status and the text of an answer; status 0 when the connection was cut. `opening` is held until the request is sent."""
     writer = None
     try:
         async with asyncio.timeout(limit):
-            reader, writer = await send(port, path, body, method)
+            async with opening:
+                reader, writer = await send(port, path, body, method)
             answer = await reader.read()
     except (ConnectionError, asyncio.IncompleteReadError):
         return 0, ""
