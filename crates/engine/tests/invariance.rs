@@ -356,24 +356,25 @@ fn unequal_nodes_do_not_change_a_bit() {
     }
 }
 
+fn spread(numa: Numa, nodes: usize, threads: usize) -> LoadOptions {
+    LoadOptions { numa, nodes: Some(nodes), threads: Some(threads), ..Default::default() }
+}
+
+/// Layers that share keys and values are none.
+fn can_be_a_pipeline(name: &str) -> bool {
+    !["gemma3n", "gemma4"].iter().any(|family| name.starts_with(family))
+}
+
 #[test]
 fn how_nodes_share_the_model_does_not_change_a_bit() {
     let (tokens, short) = (prompt(300, 12), prompt(5, 13));
     for (name, model) in models() {
         let run = |numa, nodes, threads| {
-            let options = LoadOptions {
-                numa,
-                nodes: Some(nodes),
-                threads: Some(threads),
-                ..Default::default()
-            };
-            let mut engine = load(&model, options);
+            let mut engine = load(&model, spread(numa, nodes, threads));
             (batch(&mut engine, &tokens, &short), alone(&mut engine, &tokens[..40], 1))
         };
         let one = run(Numa::Off, 1, 1);
-        // Layers that share keys and values are no pipeline.
-        let shares = ["gemma3n", "gemma4"].iter().any(|family| name.starts_with(family));
-        let pipeline = (!shares).then_some(Numa::Pipeline);
+        let pipeline = can_be_a_pipeline(&name).then_some(Numa::Pipeline);
         let ways = [Numa::TensorParallel, Numa::Mirror, Numa::Interleave, Numa::Off];
         for numa in ways.into_iter().chain(pipeline) {
             assert!(run(numa, 2, 3) == one, "{name}: {numa:?}");
@@ -386,20 +387,12 @@ fn tiles_that_other_threads_take_over_do_not_change_a_bit() {
     let (tokens, short) = (prompt(300, 16), prompt(5, 17));
     for (name, model) in models() {
         let run = |numa, nodes, threads, shares| {
-            let options = LoadOptions {
-                numa,
-                nodes: Some(nodes),
-                threads: Some(threads),
-                ..Default::default()
-            };
-            let mut engine = load(&model, options);
+            let mut engine = load(&model, spread(numa, nodes, threads));
             engine.executor().share_products(shares);
             (batch(&mut engine, &tokens, &short), alone(&mut engine, &tokens[..20], 1))
         };
         let one = run(Numa::Off, 1, 1, false);
-        // Layers that share keys and values are no pipeline.
-        let shares = ["gemma3n", "gemma4"].iter().any(|family| name.starts_with(family));
-        let pipeline = (!shares).then_some((Numa::Pipeline, 2));
+        let pipeline = can_be_a_pipeline(&name).then_some((Numa::Pipeline, 2));
         let ways = [(Numa::Off, 1), (Numa::TensorParallel, 2), (Numa::Interleave, 2)];
         for (numa, nodes) in ways.into_iter().chain(pipeline) {
             assert!(run(numa, nodes, 4, true) == one, "{name}: {numa:?}");
