@@ -1,7 +1,10 @@
 //! The executor: a loaded model that takes steps.
 
+mod pages;
+mod report;
+
 use crate::adapter::{Adapted, LowRank};
-use crate::book::{Counts, Demand, Desk, Needs};
+use crate::book::Counts;
 use crate::buffer::{BufId, Buffers};
 use crate::builder::Graph;
 use crate::compile::Stage;
@@ -13,19 +16,18 @@ use crate::logits::{Logits, Table};
 use crate::lower::Variant;
 use crate::placement::share;
 use crate::plan::{FormLimits, Plan, StepShape};
-use crate::profile::{Profile, Recorder};
+use crate::profile::Recorder;
 use crate::programs::Compiled;
 use crate::squares::{Squares, TensorSquares};
 use crate::stages::Spans;
 use crate::state::State;
-use crate::step::{self, Ids, Outputs, PageCopy, PageId, Recalled, SeqInput, StepInput};
-use crate::storage::{Limits, NodeBytes, Scratch, Sizes, Storage};
+use crate::step::{self, Ids, Outputs, Recalled, SeqInput, StepInput};
+use crate::storage::{Limits, Scratch, Sizes, Storage};
 use crate::switch::Levels;
 use crate::tally::Tally;
 use crate::weight::WeightSource;
 use kernels::{Kernels, KvTypes};
-use memory::{Arena, Block, Pages};
-use std::ops::Range;
+use memory::Block;
 use std::sync::OnceLock;
 use threads::{Pool, View, Worker};
 use topology::Machine;
@@ -364,60 +366,6 @@ impl Executor {
         Ok(())
     }
 
-    /// Copies the contents of KV pages to others, in the given order.
-    ///
-    /// # Errors
-    /// When a page or class does not exist; nothing is copied then. When a worker panicked.
-    pub fn copy_pages(&mut self, copies: &[PageCopy]) -> Result<(), Error> {
-        for &PageCopy { class, from, to } in copies {
-            if !self.has_page(class, from) || !self.has_page(class, to) || from == to {
-                let (from, to) = (from.0, to.0);
-                return Err(Error::BadStep(format!(
-                    "page {from} of class {class} cannot be copied to {to}"
-                )));
-            }
-        }
-        let replicas = &self.replicas;
-        // Nobody is woken for it.
-        Ok(self.pool.run_on(0, &|worker| exec::copy_pages(replicas, copies, worker))?)
-    }
-
-    fn has_page(&self, class: usize, page: PageId) -> bool {
-        self.limits.pages.get(class).is_some_and(|pages| (page.0 as usize) < *pages)
-    }
-
-    /// Bytes of a KV page of a class on all nodes together: what [`read_page`](Executor::read_page) gives.
-    pub fn page_bytes(&self, class: usize) -> usize {
-        exec::page_bytes(&self.replicas[0], class)
-    }
-
-    /// What a KV page holds, for another time. The bytes mean something to an executor only whose graph, plan
-    /// and type of keys and values are the same.
-    ///
-    /// # Errors
-    /// When there is no such page.
-    pub fn read_page(&mut self, class: usize, page: PageId) -> Result<Vec<u8>, Error> {
-        if !self.has_page(class, page) {
-            return Err(Error::BadStep(format!("there is no page {} of class {class}", page.0)));
-        }
-        Ok(exec::read_page(&self.replicas[0], class, page))
-    }
-
-    /// Fills a KV page with what [`read_page`](Executor::read_page) gave.
-    ///
-    /// # Errors
-    /// When there is no such page, or it has another number of bytes.
-    pub fn write_page(&mut self, class: usize, page: PageId, bytes: &[u8]) -> Result<(), Error> {
-        if !self.has_page(class, page) || bytes.len() != self.page_bytes(class) {
-            let (page, bytes) = (page.0, bytes.len());
-            return Err(Error::BadStep(format!(
-                "page {page} of class {class} cannot be filled with {bytes} bytes"
-            )));
-        }
-        exec::write_page(&self.replicas[0], class, page, bytes);
-        Ok(())
-    }
-
     /// Cuts a step into the parts that follow each other through a pipeline; how many there are.
     fn split<'s>(
         &mut self,
@@ -502,140 +450,6 @@ impl Executor {
     /// The compiled stages of a form, for each stage of a pipeline (one where there is none).
     pub fn program(&self, variant: Variant) -> Option<&[Vec<Stage>]> {
         self.replicas[0].programs.get(&variant).map(|f| f.stages.as_slice())
-    }
-
-    /// Bytes of weights, KV pages and activations in each place (see [`Plan::places`]); copies of
-    /// weights are added up where there is one place only.
-    pub fn node_bytes(&self) -> Vec<NodeBytes> {
-        let mut bytes = self.storage.bytes();
-        for arenas in [self.weights.arenas(), self.weights.adapters()] {
-            for (copy, arena) in arenas.iter().enumerate() {
-                let place = copy.min(bytes.len() - 1);
-                bytes[place].weights += arena.used();
-            }
-        }
-        bytes
-    }
-
-    /// All memory of the model, for asking the kernel where its pages are.
-    pub fn arenas(&self) -> impl Iterator<Item = &Arena> {
-        let weights = [self.weights.arenas(), self.weights.adapters()].into_iter().flatten();
-        weights.chain(self.storage.arenas())
-    }
-
-    /// Where the weights lie that the threads of `group` stream, as the kernel says.
-    ///
-    /// # Errors
-    /// When the kernel does not answer.
-    pub fn streamed_pages(&self, group: usize) -> Result<Pages, Error> {
-        let plan = self.plan();
-        let mut ranks = plan.group_threads()[group].clone();
-        if plan.places() > 1 {
-            ranks = 0..ranks.len(); // its own team
-        }
-        let mut pages = Pages::default();
-        for block in self.weights.weight_table.streamed(group, ranks) {
-            let more = memory::pages_by_node(block)?;
-            for (node, count) in more.by_node {
-                *pages.by_node.entry(node).or_default() += count;
-            }
-            pages.absent += more.absent;
-        }
-        Ok(pages)
-    }
-
-    /// Bytes of the weights that each thread streams in a step that all take, by thread; of a bank of experts, all of
-    /// its part.
-    pub fn streamed_bytes(&self) -> Vec<u64> {
-        let plan = self.plan();
-        let groups = plan.group_threads().into_iter().enumerate();
-        let of = |(group, threads): (usize, Range<usize>)| {
-            // Its own team, or that of all.
-            let first = if plan.places() > 1 { 0 } else { threads.start };
-            let ranks = first..first + threads.len();
-            ranks.map(move |rank| {
-                let blocks = self.weights.weight_table.streamed(group, rank..rank + 1);
-                blocks.map(|block| block.len() as u64).sum()
-            })
-        };
-        groups.flat_map(of).collect()
-    }
-
-    /// What a step needs at least, over all places, whatever its form.
-    pub fn needs(&self) -> Needs {
-        let Replica { graph, plan, programs, weight_table, .. } = &*self.replicas[0];
-        // With adapters its products are those of a step without, and some besides, which are counted by themselves.
-        let variant = Variant { adapts: !graph.lows.is_empty(), ..Variant::DECODE };
-        let stages = &programs[&variant].stages;
-        let home = |matrix| weight_table.home(matrix);
-        let (kv, level) = (self.limits.kv, plan.levels().len() - 1);
-        let mut needs = Needs::default();
-        for place in 0..plan.places() {
-            let desk = Desk { graph, plan, kv, level, place, home: &home };
-            let program = stages[place.min(stages.len() - 1)].iter();
-            let lines = program.flat_map(|stage| &stage.instrs).flat_map(|i| i.work(&desk));
-            lines.for_each(|line| needs.add(line.per, Demand::of(&line)));
-        }
-        needs
-    }
-
-    /// What steps have done since loading or [`Executor::reset_counts`].
-    pub fn counts(&self) -> &Counts {
-        &self.counts
-    }
-
-    /// Times that each expert was chosen since then: `[router][expert]`.
-    pub fn chosen_experts(&self) -> Vec<Vec<u64>> {
-        self.tally.chosen()
-    }
-
-    /// Begins to count anew.
-    pub fn reset_counts(&mut self) {
-        self.counts = Counts::new(&self.replicas[0].plan);
-        self.tally.reset();
-        self.pool.reset_stats();
-    }
-
-    /// Begins to record what every thread does in every step, or begins anew. Each thread has room
-    /// for `room` events of 16 bytes; memory is taken as they come.
-    ///
-    /// # Errors
-    /// When a thread panics that allocates its log.
-    pub fn begin_profile(&mut self, room: usize) -> Result<(), Error> {
-        let (replica, buffers) = (&self.replicas[0], &self.buffers);
-        let (kernels, kv) = (self.kernels, self.limits.kv);
-        let recorder = Recorder::new(room, replica, kernels, buffers, kv, &mut self.pool)?;
-        self.recorder = Some(recorder);
-        Ok(())
-    }
-
-    /// What was recorded since [`Executor::begin_profile`] or the last call; recording goes on.
-    /// `None` if it never began.
-    pub fn take_profile(&mut self) -> Option<Profile> {
-        self.recorder.as_mut().map(Recorder::take)
-    }
-
-    /// As [`Executor::take_profile`], but ends the recording.
-    pub fn end_profile(&mut self) -> Option<Profile> {
-        self.recorder.take().map(|mut recorder| recorder.take())
-    }
-
-    /// What the system refused when threads and memory were made; the model works regardless.
-    pub fn warnings(&self) -> Vec<String> {
-        let pins = self.pool.warnings().iter().map(ToString::to_string);
-        let mut all: Vec<String> = pins.chain(self.refused.clone()).collect();
-        for warning in self.arenas().flat_map(|a| a.warnings()).map(ToString::to_string) {
-            if !all.contains(&warning) {
-                all.push(warning);
-            }
-        }
-        all
-    }
-
-    /// Whether the system has moved threads off the CPUs that they were pinned to. What they read
-    /// is no longer near then; they go on, and sleep while they wait.
-    pub fn strayed(&self) -> bool {
-        self.strayed
     }
 
     /// The pool, for measurements on the model's own threads.
