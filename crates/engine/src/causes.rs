@@ -271,7 +271,13 @@ impl Work {
                 let rest = self.working_of(|group| group != slowest.group);
                 (of_group - rest, mean(others.map(|(_, group)| group.waiting)))
             }
-            false => (beyond, waiting),
+            // The others wait for as much longer as they work less.
+            false => {
+                let it = (slowest.group, slowest.number);
+                let others = self.seats().filter(|seat| (seat.group, seat.number) != it);
+                let rest = mean(others.map(|seat| seat.did.working));
+                (slowest.did.working - rest, waiting + all - rest)
+            }
         };
         if self.seats().count() > 1 && longer >= waited / 2.0 && !self.pipeline {
             return Some(match by_node {

@@ -80,6 +80,15 @@ fn a_slow_core_is_named_with_its_node() {
          40 % on average."
     );
     assert!(slow.causes()[0].mend[0].contains("--cpus"));
+    // Also where it waits, too, since the other takes over what it has not begun: that one waits for 62 %, of which 35
+    // are the slow one's work.
+    let mut shared = work(vec![group(0, &[0.35, 0.7])]);
+    shared.groups[0].waiting = 0.45;
+    assert!(
+        only(&shared).contains("Waiting takes 45 % of the time, most of it for thread 1"),
+        "{}",
+        only(&shared)
+    );
 }
 
 #[test]
