@@ -11,7 +11,7 @@ use memory::{Arena, Pages};
 use std::ops::Range;
 
 impl Executor {
-    /// Bytes of weights, KV pages and activations in each place (see [`Plan::places`]); copies of
+    /// Bytes of weights, KV pages and activations in each place (see [`Plan::places`](crate::Plan::places)); copies of
     /// weights are added up where there is one place only.
     pub fn node_bytes(&self) -> Vec<NodeBytes> {
         let mut bytes = self.storage.bytes();
