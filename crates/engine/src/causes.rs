@@ -97,6 +97,8 @@ pub struct ThreadWork {
     pub cpu: CpuId,
     /// Share of the time.
     pub working: f64,
+    /// Share of the time for which others waited for it alone; 0 if that is not known.
+    pub held: f64,
     /// Bytes of the weights that it multiplies; 0 if that is not known.
     pub weights: u64,
 }
@@ -285,6 +287,9 @@ impl Work {
                 false => self.slow_thread(&takes, slowest),
             });
         }
+        if let Some(seat) = self.held_up_by().filter(|_| !self.pipeline) {
+            return Some(self.late_thread(&takes, seat));
+        }
         if self.pipeline && self.groups.len() > 1 {
             return Some(cause(
                 format!("{takes}: the nodes of a pipeline take turns at a sequence."),
@@ -365,14 +370,30 @@ impl Work {
                 format!("{text}, because it has {more:.1} times as much of the weights."),
                 UNEVEN,
             ),
-            None => cause(
-                format!("{text}."),
-                &[
-                    "arclight doctor names what else runs there; --cpus chooses other cores",
-                    "arclight bench --report shows whether it is always the same core",
-                ],
-            ),
+            None => cause(format!("{text}."), LATE),
         }
+    }
+
+    /// The thread for which the others wait most of the time that they wait, if there is one. A slow thread works no
+    /// longer than others where these take over what it has not begun; they still wait for what it has.
+    fn held_up_by(&self) -> Option<Seat> {
+        let latest = self.seats().max_by(|a, b| a.did.held.total_cmp(&b.did.held))?;
+        let others = || self.seats().filter(|seat| seat.number != latest.number);
+        let rest = mean(others().map(|seat| seat.did.working));
+        let waited = self.waiting_share() + self.working() - rest;
+        // Threads that hold up each other are nobody's fault.
+        let beyond = latest.did.held - mean(others().map(|seat| seat.did.held));
+        (others().count() > 0 && beyond >= waited / 2.0).then_some(latest)
+    }
+
+    fn late_thread(&self, takes: &str, Seat { group, number, did }: Seat) -> Cause {
+        let text = format!(
+            "{takes}, most of it for thread {number} (CPU {}, node {}): for {} of the time all others waited for it alone.",
+            did.cpu.0,
+            self.groups[group].node,
+            percent(did.held),
+        );
+        cause(text, LATE)
     }
 
     /// How much more of the weights somebody has, if that explains at least half of the time.
@@ -409,6 +430,12 @@ impl Work {
         ))
     }
 }
+
+/// For a thread that is slower than others.
+const LATE: &[&str] = &[
+    "arclight doctor names what else runs there; --cpus chooses other cores",
+    "arclight bench --report shows whether it is always the same core",
+];
 
 /// For work that is dealt unevenly.
 const UNEVEN: &[&str] = &[

@@ -22,12 +22,12 @@ use std::time::Duration;
 use crate::gate::{Gate, Seen};
 use crate::levels::Levels;
 use crate::page::OwnPage;
-use crate::sync::{AtomicUsize, Ordering, Padded, SettingU64, UnsafeCell};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering, Padded, SettingU64, UnsafeCell};
 
 /// The lines that the members of one group share. They should lie in the group's memory node.
 pub struct Lines {
     /// Arrivals at the present barrier.
-    arrived: Padded<AtomicUsize>,
+    arrived: Padded<Arrivals>,
     /// Opens when the barrier is complete. Apart from the counter, so that arrivals do not take
     /// the line away from those who poll it.
     gate: Padded<Gate>,
@@ -44,12 +44,43 @@ impl Lines {
     /// Those of `mmap`.
     pub fn new(classes: usize) -> io::Result<Self> {
         Ok(Self {
-            arrived: Padded(AtomicUsize::new(0)),
+            arrived: Padded(Arrivals::new()),
             gate: Padded(Gate::new()),
             finished: Padded(AtomicUsize::new(0)),
             starts: OwnPage::slice(classes, |_| Padded(Gate::new()))?,
         })
     }
+}
+
+/// Who has arrived at a barrier.
+struct Arrivals {
+    count: AtomicUsize,
+    /// When the latest of them came, if times are told.
+    at: AtomicU64,
+}
+
+impl Arrivals {
+    fn new() -> Self {
+        Self { count: AtomicUsize::new(0), at: AtomicU64::new(0) }
+    }
+
+    /// Arrives, as [`is_last`] does; the last one hears for how long the others have waited for it alone. Two that come
+    /// within nanoseconds of each other may hear of the meeting before.
+    fn arrive(&self, size: usize, now: Option<u64>) -> Option<u64> {
+        // Before the arrival, after which the line goes to others.
+        let before = now.map_or(0, |now| now.saturating_sub(self.at.swap(now, Ordering::Relaxed)));
+        is_last(&self.count, size).then_some(before)
+    }
+}
+
+/// How a thread came to a wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// It went on to the line which the groups share: the last of each group, and nobody when there is only one group.
+    pub crossed: bool,
+    /// It was the last of all, and not the only one: for how many nanoseconds the others had waited for it alone; 0
+    /// if times are not told.
+    pub last: Option<u64>,
 }
 
 /// Who waits, or is through with a job.
@@ -69,7 +100,7 @@ pub struct Poisoned;
 pub struct Hub<J> {
     groups: Box<[OwnPage<Lines>]>,
     levels: Levels,
-    arrived: Padded<AtomicUsize>,
+    arrived: Padded<Arrivals>,
     finished: Padded<AtomicUsize>,
     /// Opens for the leader when every thread is through with the job.
     done: Padded<Gate>,
@@ -110,7 +141,7 @@ impl<J: Copy> Hub<J> {
         Self {
             groups: groups.into(),
             levels,
-            arrived: Padded(AtomicUsize::new(0)),
+            arrived: Padded(Arrivals::new()),
             finished: Padded(AtomicUsize::new(0)),
             done: Padded(Gate::new()),
             job: Padded(UnsafeCell::new(None)),
@@ -137,30 +168,43 @@ impl<J: Copy> Hub<J> {
         Duration::from_nanos(self.spin.load(Ordering::Relaxed))
     }
 
-    /// Waits for the members of the group that take part in the job.
-    pub fn wait_local(&self, me: Member) -> Result<(), Poisoned> {
+    /// Waits for the members of the group that take part in the job. `now` is in nanoseconds, if times are told.
+    pub fn wait_local(&self, me: Member, now: Option<u64>) -> Result<Arrival, Poisoned> {
         let lines = &*self.groups[me.group];
-        self.wait(me, || lines.gate.open()).map(|_| ())
+        self.wait(me, now, |held| {
+            lines.gate.open();
+            Arrival { crossed: false, last: held }
+        })
     }
 
-    /// Waits for all threads that take part in the job. True for the thread that went on to the line
-    /// which the groups share: the last of each group, and nobody when there is only one group.
-    pub fn wait_global(&self, me: Member) -> Result<bool, Poisoned> {
+    /// Waits for all threads that take part in the job.
+    pub fn wait_global(&self, me: Member, now: Option<u64>) -> Result<Arrival, Poisoned> {
         if self.groups.len() == 1 {
-            return self.wait_local(me).map(|()| false);
+            return self.wait_local(me, now);
         }
         // The last of a group, but not of all, waits with the others, on its group's gate.
-        self.wait(me, || {
-            if is_last(&self.arrived, self.groups.len()) {
+        self.wait(me, now, |held| {
+            let of_groups = self.arrived.arrive(self.groups.len(), now);
+            if of_groups.is_some() {
                 for lines in &self.groups {
                     lines.gate.open();
                 }
             }
+            // All others have waited since the later of two: the last of its group but it, and of the other groups.
+            let last =
+                of_groups.map(|of_groups| held.map_or(of_groups, |held| held.min(of_groups)));
+            Arrival { crossed: true, last }
         })
     }
 
-    /// Waits on the group's lines; true for the last to arrive, who has done `last`.
-    fn wait(&self, me: Member, last: impl FnOnce()) -> Result<bool, Poisoned> {
+    /// Waits on the group's lines. The last to arrive does `last`, which hears for how long others of the group have
+    /// waited for it alone, if there are any.
+    fn wait(
+        &self,
+        me: Member,
+        now: Option<u64>,
+        last: impl FnOnce(Option<u64>) -> Arrival,
+    ) -> Result<Arrival, Poisoned> {
         let lines = &*self.groups[me.group];
         // Before the arrival: afterwards the gate may open at any moment. A poisoning that this
         // look misses changes the word, and so ends the wait.
@@ -168,11 +212,10 @@ impl<J: Copy> Hub<J> {
         if seen.is_poisoned() {
             return Err(Poisoned);
         }
-        let was_last = is_last(&lines.arrived, self.levels.size(me.level, me.group));
-        if was_last {
-            last();
-        }
-        if lines.gate.wait(seen, self.spin()).is_poisoned() { Err(Poisoned) } else { Ok(was_last) }
+        let size = self.levels.size(me.level, me.group);
+        let held = lines.arrived.arrive(size, now);
+        let arrival = held.map(|held| last((size > 1).then_some(held))).unwrap_or_default();
+        if lines.gate.wait(seen, self.spin()).is_poisoned() { Err(Poisoned) } else { Ok(arrival) }
     }
 
     /// Makes every present and later barrier wait of the running job fail.
@@ -187,9 +230,9 @@ impl<J: Copy> Hub<J> {
     /// The leader calls this between [`Self::finish_as_leader`] and [`Self::broadcast`], when no
     /// other thread touches them.
     pub fn clear_poison(&self) {
-        self.arrived.store(0, Ordering::Relaxed);
+        self.arrived.count.store(0, Ordering::Relaxed);
         for lines in &self.groups {
-            lines.arrived.store(0, Ordering::Relaxed);
+            lines.arrived.count.store(0, Ordering::Relaxed);
             lines.gate.clear_poison();
         }
     }

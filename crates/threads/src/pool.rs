@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) desks: Box<[Desks]>,
     /// Empty unless statistics are wanted.
     pub(crate) stats: Box<[Padded<Counters>]>,
+    /// Before every wait.
+    pub(crate) epoch: Instant,
     /// The CPU that each thread is pinned to; [`NOWHERE`] if it is not.
     homes: Box<[AtomicU32]>,
     /// The system's ids of the threads; 0 for the leader, who may change.
@@ -169,6 +171,7 @@ impl Pool {
             hub: Hub::new(lines, levels, Duration::ZERO),
             desks: desks.collect(),
             stats: Counters::slots(if spec.stats { threads } else { 0 }),
+            epoch: Instant::now(),
             homes: (0..threads).map(|_| AtomicU32::new(NOWHERE)).collect(),
             ids: (0..threads).map(|_| AtomicI32::new(0)).collect(),
             strayed: (0..threads).map(|_| AtomicBool::new(false)).collect(),
@@ -413,8 +416,8 @@ mod tests {
 
     #[test]
     fn what_threads_write_to_lies_on_lines_of_its_own() {
-        // Behind the pointers: desks have a test of their own, `homes` and `ids` are written to when a thread is
+        // Behind the pointers: desks have a test of their own, `epoch` is not written to, `homes` and `ids` are when a thread is
         // pinned and `strayed` when the system has moved one.
-        assert_apart!(Shared: [hub] [panicked] [desks, stats, homes, ids, strayed]);
+        assert_apart!(Shared: [hub] [panicked] [desks, stats, epoch, homes, ids, strayed]);
     }
 }

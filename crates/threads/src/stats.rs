@@ -2,11 +2,14 @@
 //! how often it crossed to the line that the groups share.
 //!
 //! Whoever is fastest waits longest: a thread's own work is its time in jobs without its waits
-//! ([`ThreadStats::busy_nanos`]), and that is what tells a slow thread from those it holds up.
+//! ([`ThreadStats::busy_nanos`]), and that is what tells a slow thread from those it holds up, if each has its part of
+//! the work. Where others take over what it has not begun, the time for which they wait for it alone tells
+//! ([`ThreadStats::last`]).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::hub::Arrival;
 use crate::sync::Padded;
 
 /// Waits of one kind.
@@ -42,6 +45,9 @@ pub struct ThreadStats {
     /// groups share. Over all threads that is one per group and global wait, however many threads
     /// there are; none when there is only one group, which has no such line.
     pub crossings: u64,
+    /// Waits to which it came last of all for whom they are, and how long the others had waited for it alone: since
+    /// the one before it came.
+    pub last: Waits,
     /// Tasks that it ran ([`Worker::tasks`](crate::Worker::tasks)).
     pub tasks: TaskCounts,
 }
@@ -97,6 +103,7 @@ pub(crate) struct Counters {
     local: Pair,
     global: Pair,
     crossings: AtomicU64,
+    last: Pair,
     tasks: Tasks,
 }
 
@@ -145,12 +152,15 @@ impl Counters {
         (0..threads).map(|_| Padded(Self::default())).collect()
     }
 
-    /// Notes a wait; `crossed` if the thread went on to the line of all groups.
-    pub(crate) fn waited(&self, global: bool, crossed: bool, took: Duration) {
+    /// Notes a wait, and how the thread came to it.
+    pub(crate) fn waited(&self, global: bool, arrival: Arrival, took: Duration) {
         let waits = if global { &self.global } else { &self.local };
         waits.add(took);
-        if crossed {
+        if arrival.crossed {
             add(&self.crossings, 1);
+        }
+        if let Some(held) = arrival.last {
+            self.last.add(Duration::from_nanos(held));
         }
     }
 
@@ -188,6 +198,7 @@ impl Counters {
             local: waits(&self.local),
             global: waits(&self.global),
             crossings: self.crossings.load(Relaxed),
+            last: waits(&self.last),
             tasks: self.tasks.get(),
         }
     }
@@ -201,6 +212,7 @@ impl Counters {
         self.local.set(to.local.count, to.local.nanos);
         self.global.set(to.global.count, to.global.nanos);
         self.crossings.store(to.crossings, Relaxed);
+        self.last.set(to.last.count, to.last.nanos);
         let TaskCounts { count, stealable, near, far, depths, deepest, busy_nanos, idle_nanos } =
             to.tasks;
         let tasks = [count, stealable, near, far, depths, deepest, busy_nanos, idle_nanos];

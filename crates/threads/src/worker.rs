@@ -223,13 +223,11 @@ impl Worker {
         let hub = &self.shared.hub;
         let me = Member { level: self.level, group: self.home };
         let start = self.shared.stats.get(self.thread).map(|slot| (slot, Instant::now()));
-        let met = match global {
-            true => hub.wait_global(me),
-            false => hub.wait_local(me).map(|()| false),
-        };
+        let now = start.map(|(_, start)| (start - self.shared.epoch).as_nanos() as u64);
+        let met = if global { hub.wait_global(me, now) } else { hub.wait_local(me, now) };
         if let Some((slot, start)) = start {
             let took = start.elapsed();
-            slot.waited(global, met == Ok(true), took);
+            slot.waited(global, met.as_ref().copied().unwrap_or_default(), took);
             if since != Since::Nothing {
                 slot.idled(took);
             }

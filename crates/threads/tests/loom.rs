@@ -92,10 +92,10 @@ fn local_generations(threads_: usize, preemptions: usize) {
         threads(&[threads_], move |group, me| {
             for value in 1..=2 {
                 board.write(me, value);
-                hub.wait_local(of(group)).unwrap();
+                hub.wait_local(of(group), None).unwrap();
                 board.expect(0..threads_, value);
                 if value == 1 {
-                    hub.wait_local(of(group)).unwrap();
+                    hub.wait_local(of(group), None).unwrap();
                 }
             }
         });
@@ -120,9 +120,9 @@ fn mixed(sizes: &'static [usize], preemptions: usize) {
         threads(sizes, move |group, me| {
             let first: usize = sizes[..group].iter().sum();
             board.write(me, 1);
-            hub.wait_local(of(group)).unwrap();
+            hub.wait_local(of(group), None).unwrap();
             board.expect(first..first + sizes[group], 1);
-            hub.wait_global(of(group)).unwrap();
+            hub.wait_global(of(group), None).unwrap();
             board.expect(0..total, 1);
         });
     });
@@ -156,9 +156,9 @@ fn crossings(sizes: &'static [usize], preemptions: usize) {
         threads(sizes, move |group, _| {
             for (wait, count) in counts[group].iter().enumerate() {
                 if wait == 1 {
-                    hub.wait_local(of(group)).unwrap();
+                    hub.wait_local(of(group), None).unwrap();
                 }
-                if hub.wait_global(of(group)).unwrap() {
+                if hub.wait_global(of(group), None).unwrap().crossed {
                     count.fetch_add(1, Relaxed);
                 }
             }
@@ -190,14 +190,14 @@ fn switching_to_groups_and_back() {
         let (hub, board) = (hub::<()>(SIZES, spin), Board::new(3));
         threads(SIZES, move |group, me| {
             board.write(me, 1);
-            hub.wait_global(of(group)).unwrap(); // One -> Groups
+            hub.wait_global(of(group), None).unwrap(); // One -> Groups
             if group == 0 {
                 board.expect(2..3, 1);
                 board.write(me, 2);
-                hub.wait_local(of(group)).unwrap();
+                hub.wait_local(of(group), None).unwrap();
                 board.expect(0..2, 2);
             }
-            hub.wait_global(of(group)).unwrap(); // Groups -> One
+            hub.wait_global(of(group), None).unwrap(); // Groups -> One
             board.expect(0..2, 2);
         });
     });
@@ -282,8 +282,8 @@ fn poison_overtakes_no_opening_and_is_not_overtaken() {
         threads(SIZES, move |group, me| {
             if me == 2 {
                 hub.poison();
-            } else if hub.wait_local(of(group)).is_ok() {
-                assert_eq!(hub.wait_global(of(group)), Err(Poisoned));
+            } else if hub.wait_local(of(group), None).is_ok() {
+                assert_eq!(hub.wait_global(of(group), None), Err(Poisoned));
             }
         });
     });
@@ -301,10 +301,10 @@ fn poison_releases_waiters_and_is_cleared() {
                 if job == 1 && me == 1 {
                     hub.poison();
                 } else if job == 1 {
-                    assert_eq!(hub.wait_global(of(group)), Err(Poisoned));
+                    assert_eq!(hub.wait_global(of(group), None), Err(Poisoned));
                 } else {
                     board.write(me, job);
-                    hub.wait_global(of(group)).unwrap();
+                    hub.wait_global(of(group), None).unwrap();
                     board.expect(0..2, job);
                 }
             };
@@ -355,7 +355,7 @@ fn levels(
                 board.expect(input..input + 1, job);
                 board.write(me, job);
                 if wait {
-                    hub.wait_global(Member { level, group }).unwrap();
+                    hub.wait_global(Member { level, group }, None).unwrap();
                     for thread in (0..total).filter(|&thread| part(thread, level)) {
                         board.expect(thread..thread + 1, job);
                     }
@@ -418,11 +418,11 @@ fn fewer_meet_after_all(
         let (hub, board) = (hub_with::<()>(given, sizes, spin), Board::new(2 * total));
         threads(sizes, move |group, me| {
             board.write(me, 1);
-            hub.wait_global(Member { level: 1, group }).unwrap();
+            hub.wait_global(Member { level: 1, group }, None).unwrap();
             board.expect(0..total, 1);
             if part.contains(&me) {
                 board.write(total + me, 2);
-                hub.wait_global(Member { level: 0, group }).unwrap();
+                hub.wait_global(Member { level: 0, group }, None).unwrap();
                 part.iter().for_each(|&other| board.expect(total + other..total + other + 1, 2));
             }
         });
@@ -450,11 +450,11 @@ fn poison_at_one_level_is_cleared_for_all() {
                 let member = Member { level, group };
                 if level == 0 {
                     hub.poison();
-                    assert_eq!(hub.wait_global(member), Err(Poisoned));
+                    assert_eq!(hub.wait_global(member, None), Err(Poisoned));
                     return;
                 }
                 board.write(me, 1);
-                hub.wait_global(member).unwrap();
+                hub.wait_global(member, None).unwrap();
                 board.expect(0..2, 1);
             };
             if me > 0 {
@@ -567,7 +567,7 @@ fn sets(
                 });
                 // Joining the threads is the wait after the last set.
                 if set + 1 < boards.len() {
-                    hub.wait_global(of(group)).unwrap();
+                    hub.wait_global(of(group), None).unwrap();
                     board.expect(0..counts[set].iter().sum(), set + 1);
                 }
             }

@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use arclight_threads::{Error, Pool, PoolSpec, Scope, Spin, View, Warning};
+use arclight_threads::{Error, Pool, PoolSpec, Scope, Spin, View, Waits, Warning};
 use topology::{CpuId, Group};
 
 /// An unpinned pool with groups of these sizes.
@@ -291,6 +291,10 @@ fn a_threads_work_is_told_from_its_waits() {
     // It slept for 40 ms, and the others have next to nothing to do; sleeping is never shorter.
     assert!(stats[2].busy_nanos() >= 40_000_000, "{stats:?}");
     assert!(stats[0].busy_nanos() < stats[2].busy_nanos(), "{stats:?}");
+    // All others wait for it alone. A machine that lets another thread run 20 ms later would be another's fault.
+    assert_eq!(stats[2].last.count, 2, "{stats:?}");
+    assert!(stats[2].last.nanos >= 30_000_000, "{stats:?}");
+    assert!(stats[..2].iter().all(|thread| thread.last == Waits::default()), "{stats:?}");
     // A job that ends in a panic has been run as well.
     pool.run(&|_| panic!("no")).unwrap_err();
     assert!(pool.stats().iter().all(|t| t.jobs.count == 3));

@@ -183,6 +183,9 @@ pub(super) struct Thread {
     pub(super) global_us: f64,
     /// Global waits in which it was the last of its node.
     pub(super) crossings: u64,
+    /// Waits to which it came last of all, and how long the others had waited for it alone.
+    pub(super) last_waits: u64,
+    pub(super) last_us: f64,
     /// Of the weights that it multiplies in a step of all threads; 0 if that is not known.
     pub(super) weights_bytes: u64,
     /// By the book.
@@ -394,6 +397,8 @@ fn threads(plan: &Plan, activity: &Activity, weights: &[u64]) -> Vec<Thread> {
                 global_waits: t.global.count,
                 global_us: us(t.global.nanos),
                 crossings: t.crossings,
+                last_waits: t.last.count,
+                last_us: us(t.last.nanos),
                 weights_bytes: weights.get(number).copied().unwrap_or(0),
                 compiled_local_waits: local,
                 compiled_global_waits: global,

@@ -82,6 +82,8 @@ impl Phase {
             to.global.count += from.global.count;
             to.global.nanos += from.global.nanos;
             to.crossings += from.crossings;
+            to.last.count += from.last.count;
+            to.last.nanos += from.last.nanos;
             to.tasks += from.tasks;
         }
     }

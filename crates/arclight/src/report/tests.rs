@@ -45,6 +45,7 @@ fn thread(busy: u64, local: u64, global: u64) -> ThreadStats {
         local: Waits { count: 30, nanos: local * 1000 },
         global: Waits { count: 20, nanos: global * 1000 },
         crossings: 20,
+        last: Waits { count: 10, nanos: local * 100 },
         ..ThreadStats::default()
     }
 }
@@ -341,7 +342,8 @@ fn stretches_of_work_add_up() {
     assert_eq!(twice.phase.time, Duration::from_millis(20));
     let (one, two) = (Case::tensor_parallel().report(), twice.report());
     assert_eq!((two.tokens, two.steps), (20, 20));
-    assert_eq!(two.threads[0].crossings, 40);
+    assert_eq!((two.threads[0].crossings, two.threads[0].last_waits), (40, 20));
+    assert_eq!(two.threads[0].last_us, 2.0 * one.threads[0].last_us);
     let shared = two.tasks.as_ref().unwrap();
     assert_eq!((shared.tasks, shared.deepest), (12, 7));
     assert!(one.tasks.is_none() && !one.lines().concat().contains("shared tasks"));

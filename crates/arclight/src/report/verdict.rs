@@ -34,6 +34,7 @@ fn work(report: &NodesReport, mode: Mode) -> Work {
         let thread = |thread: &super::figures::Thread| ThreadWork {
             cpu: CpuId(thread.cpu),
             working: if alike { thread.busy_us / us } else { time.working },
+            held: if alike { thread.last_us / us } else { 0.0 },
             weights: thread.weights_bytes,
         };
         let pages = figures.memory.pages;

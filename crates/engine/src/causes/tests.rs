@@ -10,6 +10,7 @@ fn group(node: u32, working: &[f64]) -> GroupWork {
     let thread = |(at, &working): (usize, &f64)| ThreadWork {
         cpu: CpuId(10 * node + at as u32),
         working,
+        held: 0.0,
         weights: 1000,
     };
     let mean = working.iter().sum::<f64>() / working.len() as f64;
@@ -89,6 +90,30 @@ fn a_slow_core_is_named_with_its_node() {
         "{}",
         only(&shared)
     );
+}
+
+#[test]
+fn a_slow_core_is_named_where_others_do_its_work() {
+    // A step of 257 ms: one works 114 and waits 143, for the other alone, which works 174 and leaves its waits late.
+    let mut shared = work(vec![group(0, &[0.444, 0.677])]);
+    shared.groups[0].waiting = 0.44;
+    let nobody = shared.clone();
+    assert!(only(&nobody).starts_with("Waiting takes 44 % of the time."), "{}", only(&nobody));
+    shared.groups[0].threads[0].held = 0.02;
+    shared.groups[0].threads[1].held = 0.53;
+    assert_eq!(
+        only(&shared),
+        "Waiting takes 44 % of the time, most of it for thread 1 (CPU 1, node 0): for 53 % of the time all others waited \
+         for it alone."
+    );
+    assert!(shared.causes()[0].mend[0].contains("--cpus"));
+    // Who waits for each other by turns waits for nobody.
+    shared.groups[0].threads[0].held = 0.3;
+    assert_eq!(shared.causes(), nobody.causes());
+    // One alone waits for nobody, whatever is counted.
+    let mut alone = work(vec![group(0, &[0.5])]);
+    alone.groups[0].threads[0].held = 0.5;
+    assert!(only(&alone).starts_with("Waiting takes 50 % of the time."), "{}", only(&alone));
 }
 
 #[test]

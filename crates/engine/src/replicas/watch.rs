@@ -56,6 +56,8 @@ pub struct ThreadStatus {
     pub steps: u64,
     /// Time that it worked.
     pub busy: Duration,
+    /// Time for which others waited for it alone ([`ThreadStats::last`]).
+    pub held: Duration,
     /// Bytes of the weights that it multiplies in a step of all threads.
     pub weights: u64,
 }
@@ -83,7 +85,8 @@ impl ThreadStatus {
         let before = before.iter().find(|before| before.cpu == self.cpu);
         match before {
             Some(b) => {
-                ThreadStatus { steps: self.steps + b.steps, busy: self.busy + b.busy, ..self }
+                let (steps, busy) = (self.steps + b.steps, self.busy + b.busy);
+                ThreadStatus { steps, busy, held: self.held + b.held, ..self }
             }
             None => self,
         }
@@ -191,6 +194,7 @@ impl Watch {
                         cpu: *cpu,
                         steps: stats.jobs.count,
                         busy: Duration::from_nanos(stats.busy_nanos()),
+                        held: Duration::from_nanos(stats.last.nanos),
                         weights: self.weights.get(cpu).copied().unwrap_or(0),
                     })
                     .collect(),

@@ -1,8 +1,6 @@
 //! Rates: what has been done between two looks at the engines.
 
-use arclight_engine::{
-    Counters, CpuId, GroupStatus, ReplicaStatus, Replicas, ThreadStatus, ThreadWork,
-};
+use arclight_engine::{Counters, GroupStatus, ReplicaStatus, Replicas, ThreadStatus, ThreadWork};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -146,14 +144,22 @@ impl Group {
 fn threads(before: &GroupStatus, now: &GroupStatus, all: f64, working: f64) -> Vec<ThreadWork> {
     let did = |now: &ThreadStatus| {
         let before = before.each.iter().find(|thread| thread.cpu == now.cpu);
-        let (steps, busy) = before.map_or((0, Duration::ZERO), |b| (b.steps, b.busy));
-        (now.cpu, now.steps.saturating_sub(steps), now.busy.saturating_sub(busy), now.weights)
+        ThreadStatus {
+            steps: now.steps.saturating_sub(before.map_or(0, |b| b.steps)),
+            busy: now.busy.saturating_sub(before.map_or(Duration::ZERO, |b| b.busy)),
+            held: now.held.saturating_sub(before.map_or(Duration::ZERO, |b| b.held)),
+            ..*now
+        }
     };
     let did: Vec<_> = now.each.iter().map(did).collect();
-    let alike = before.each.len() == now.each.len() && did.iter().all(|one| one.1 == did[0].1);
-    let work = |&(cpu, _, busy, weights): &(CpuId, u64, Duration, u64)| {
-        let own = busy.as_secs_f64() * now.threads as f64 / all;
-        ThreadWork { cpu, working: if alike { own } else { working }, weights }
+    let alike =
+        before.each.len() == now.each.len() && did.iter().all(|one| one.steps == did[0].steps);
+    let work = |&ThreadStatus { cpu, busy, held, weights, .. }: &ThreadStatus| {
+        let share = |time: Duration| time.as_secs_f64() * now.threads as f64 / all;
+        match alike {
+            true => ThreadWork { cpu, working: share(busy), held: share(held), weights },
+            false => ThreadWork { cpu, working, held: 0.0, weights },
+        }
     };
     did.iter().map(work).collect()
 }
@@ -161,6 +167,7 @@ fn threads(before: &GroupStatus, now: &GroupStatus, all: f64, working: f64) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arclight_engine::CpuId;
 
     #[test]
     fn rates_are_of_the_last_seconds() {
@@ -185,8 +192,13 @@ mod tests {
         let ms = Duration::from_millis;
         let before =
             GroupStatus { threads: 4, read: 1000, remote: Some(10), ..GroupStatus::default() };
-        let thread =
-            |cpu, steps, busy| ThreadStatus { cpu: CpuId(cpu), steps, busy: ms(busy), weights: 7 };
+        let thread = |cpu, steps, busy| ThreadStatus {
+            cpu: CpuId(cpu),
+            steps,
+            busy: ms(busy),
+            held: ms(busy / 10),
+            weights: 7,
+        };
         let before = GroupStatus { each: vec![thread(4, 2, 30), thread(9, 1, 500)], ..before };
         assert_eq!(Group::between(&before, &before), None);
         let now = GroupStatus {
@@ -218,11 +230,13 @@ mod tests {
         // Of 0.2 seconds each.
         let working = got.threads.iter().map(|t| (t.cpu.0, (t.working * 1e3).round()));
         assert_eq!(working.collect::<Vec<_>>(), [(9, 500.0), (4, 100.0)]);
+        let held = got.threads.iter().map(|t| (t.held * 1e3).round());
+        assert_eq!(held.collect::<Vec<_>>(), [50.0, 10.0]);
         // One had no part in one of the steps, or is new: no thread is told apart.
         let mean = |each| {
             let now = GroupStatus { each, ..now.clone() };
             let threads = Group::between(&before, &now).unwrap().threads;
-            threads.iter().all(|thread| (thread.working - 0.75).abs() < 1e-9)
+            threads.iter().all(|t| (t.working - 0.75).abs() < 1e-9 && t.held == 0.0)
         };
         assert!(mean(vec![thread(9, 4, 600), thread(4, 4, 50)]));
         assert!(mean(vec![thread(9, 4, 600)]));

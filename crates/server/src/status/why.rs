@@ -313,7 +313,7 @@ mod tests {
     use topology::health::State;
 
     fn group(read: f64, working: f64) -> Group {
-        let thread = |cpu| ThreadWork { cpu: CpuId(cpu), working, weights: 1 };
+        let thread = |cpu| ThreadWork { cpu: CpuId(cpu), working, held: 0.0, weights: 1 };
         Group {
             read_bytes_per_second: read,
             remote: Some(0.0),
