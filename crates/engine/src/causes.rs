@@ -131,6 +131,14 @@ struct Seat {
     did: ThreadWork,
 }
 
+/// What the threads beside one did, their means.
+struct Others {
+    working: f64,
+    waiting: f64,
+    held: f64,
+    weights: f64,
+}
+
 impl Work {
     /// All that costs speed, in the order in which it counts.
     pub fn causes(&self) -> Vec<Cause> {
@@ -171,6 +179,21 @@ impl Work {
         let groups = self.groups.iter().enumerate();
         let threads = groups.flat_map(|(group, g)| g.threads.iter().map(move |did| (group, *did)));
         threads.enumerate().map(|(number, (group, did))| Seat { group, number, did })
+    }
+
+    fn others_than(&self, one: Seat) -> Others {
+        let of = |what: fn(ThreadWork) -> f64| {
+            let others = self.seats().filter(|seat| seat.number != one.number);
+            mean(others.map(|seat| what(seat.did)))
+        };
+        let working = of(|did| did.working);
+        Others {
+            working,
+            // They wait for as much longer as they work less.
+            waiting: self.waiting_share() + self.working() - working,
+            held: of(|did| did.held),
+            weights: of(|did| did.weights as f64),
+        }
     }
 
     fn slowest(&self) -> Option<Seat> {
@@ -273,12 +296,9 @@ impl Work {
                 let rest = self.working_of(|group| group != slowest.group);
                 (of_group - rest, mean(others.map(|(_, group)| group.waiting)))
             }
-            // The others wait for as much longer as they work less.
             false => {
-                let it = (slowest.group, slowest.number);
-                let others = self.seats().filter(|seat| (seat.group, seat.number) != it);
-                let rest = mean(others.map(|seat| seat.did.working));
-                (slowest.did.working - rest, waiting + all - rest)
+                let rest = self.others_than(slowest);
+                (slowest.did.working - rest.working, rest.waiting)
             }
         };
         if self.seats().count() > 1 && longer >= waited / 2.0 && !self.pipeline {
@@ -354,18 +374,16 @@ impl Work {
     }
 
     fn slow_thread(&self, takes: &str, seat: Seat) -> Cause {
+        let others = self.others_than(seat);
         let Seat { group, number, did } = seat;
-        let others = || self.seats().filter(move |other| other.number != number);
-        let working = mean(others().map(|other| other.did.working));
-        let weights = mean(others().map(|other| other.did.weights as f64));
         let text = format!(
             "{takes}, most of it for thread {number} (CPU {}, node {}): it works {} of the time, the others {} on average",
             did.cpu.0,
             self.groups[group].node,
             percent(did.working),
-            percent(working),
+            percent(others.working),
         );
-        match self.more(did.weights as f64, weights, did.working, working) {
+        match self.more(did.weights as f64, others.weights, did.working, others.working) {
             Some(more) => cause(
                 format!("{text}, because it has {more:.1} times as much of the weights."),
                 UNEVEN,
@@ -378,12 +396,10 @@ impl Work {
     /// longer than others where these take over what it has not begun; they still wait for what it has.
     fn held_up_by(&self) -> Option<Seat> {
         let latest = self.seats().max_by(|a, b| a.did.held.total_cmp(&b.did.held))?;
-        let others = || self.seats().filter(|seat| seat.number != latest.number);
-        let rest = mean(others().map(|seat| seat.did.working));
-        let waited = self.waiting_share() + self.working() - rest;
+        let others = self.others_than(latest);
         // Threads that hold up each other are nobody's fault.
-        let beyond = latest.did.held - mean(others().map(|seat| seat.did.held));
-        (others().count() > 0 && beyond >= waited / 2.0).then_some(latest)
+        let beyond = latest.did.held - others.held;
+        (self.seats().count() > 1 && beyond >= others.waiting / 2.0).then_some(latest)
     }
 
     fn late_thread(&self, takes: &str, Seat { group, number, did }: Seat) -> Cause {
