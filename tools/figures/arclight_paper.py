@@ -155,7 +155,10 @@ def gain(points: list[Point]) -> str:
     if not both:
         return "no peer was measured"
     (low, _), (high, (nodes, threads)) = both[0], both[-1]
-    return f"{low:.2f} to {high:.2f} times; the most with {threads_words(threads)} on {nodes_words(nodes)}"
+    where = f"{threads_words(threads)} on {nodes_words(nodes)}"
+    if len(both) == 1:
+        return f"{high:.2f} times with {where}"
+    return f"{low:.2f} to {high:.2f} times; the most with {where}"
 
 
 def rising(points: list[Point], kind: str) -> str:
@@ -177,6 +180,8 @@ def sync_gain(points: list[Point]) -> str:
     if not gains:
         return "not measured"
     most, base = max(gains)
+    if len(gains) == 1:
+        return f"{most:+.1f} tokens/s ({100 * most / base:+.1f} %)"
     return f"{min(gains)[0]:+.1f} to {most:+.1f} tokens/s (the most is {100 * most / base:+.1f} %)"
 
 

@@ -150,7 +150,14 @@ def draw(figure: dict, svg: str, png: str) -> None:
             axes.set_xlabel(figure["x"])
             axes.set_ylabel(figure["y"] or points[0]["unit"])
             axes.grid(alpha=0.25, linewidth=0.6)
-        if len({p["series"] for p in points}) > 1 or points[0]["kind"] != "published":
+        names = {p["series"] for p in points}
+        several = len(names) > 1
+        if words[name] and several:
+            # Below: bars leave no room between the axes. In a row only where it is no wider than they are.
+            columns_of = len(names) if sum(map(len, names)) < 30 else 1
+            axes.legend(fontsize=7.5, frameon=False, loc="upper left", bbox_to_anchor=(0, 0), borderaxespad=4,
+                        ncols=columns_of)
+        elif not words[name] and (several or points[0]["kind"] != "published"):
             axes.legend(fontsize=7.5, frameon=False)
     for file in (svg, png):
         page.savefig(file, dpi=110, metadata={"Date": None} if file == svg else None)

@@ -307,6 +307,22 @@ class Sweeps(unittest.TestCase):
         self.assertFalse([p for p in found if p.kind in (OURS, PEER)])
         self.assertIn("arclight, Sync B, 2 nodes: its time was over", made.left_out)
 
+    def test_what_figures_leave_of_their_time_the_next_ones_have(self):
+        made = session()
+        made.started, made.shared = time.monotonic() - 60, 0.0      # of 50 minutes
+        made.begin(0.1)
+        self.assertAlmostEqual(made.deadline - time.monotonic(), 300, delta=1)  # all of its own
+        made.begin(0.1)
+        self.assertAlmostEqual(made.deadline - time.monotonic(), 540, delta=1)  # 240 of the first, too
+
+    def test_searches_of_the_ablation_are_shown_where_they_were_made(self):
+        made = session()
+        made.kept["ablation"] = [{"table": 2, "way": "k = 1", "tuning_seconds": 9.0, "batch_1": 5.0, "complete": True}], \
+            made.said("")
+        made.deadline = time.monotonic() - 1
+        self.assertEqual([p.note for p in swept("tuning", made) if p.series == "by k"], ["k = 1"])
+        self.assertNotIn("by k and by window: its time was over", made.left_out)
+
     def test_failures_are_points_with_their_reason(self):
         made = session()
         made.run = lambda command, timeout=900: Answer("", "", None, "exit code 1: error: no")
