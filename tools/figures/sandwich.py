@@ -250,11 +250,13 @@ def tuning(session: Session) -> Iterator[Point]:
     if "ablation" not in session.kept and session.late("by k and by window"):
         return
     rows, answer = ablated(session)
+    # Of another model than the searches above.
+    panel = f"measured: k and window, {session.sizes.ablation_model.partition(':')[0] or 'the same model'}"
     for row in rows:
         if row["table"] > 1:
             series = {2: "by k", 3: "by window (table 3)"}[row["table"]]
             cut = "" if row["complete"] else "; the search ended with its time"
-            yield Point(measured, series, OURS, f"{row['tuning_seconds']:.4g}", row["batch_1"], **answer.noise(),
+            yield Point(panel, series, OURS, f"{row['tuning_seconds']:.4g}", row["batch_1"], **answer.noise(),
                         note=row["way"] + cut)
 
 
