@@ -5,6 +5,7 @@ use arclight_engine::{
     BatchEntry, Engine, KvType, KvTypes, LoadOptions, ModelFile, Numa, Outputs, SeqId, Variant,
 };
 use gguf::TensorType;
+use std::sync::LazyLock;
 use testkit::{Rng, TinyModel, with_scales};
 
 /// A file, and how its keys and values are kept.
@@ -16,7 +17,14 @@ struct Model {
 /// One float type, one plain, two mixed and one unpacked quantised type: they take different ways
 /// through the operators. Kernels of the other types are held to the same bits in `kernels`. The KV cache
 /// is of half floats, bfloat16 or quantised.
-fn models() -> Vec<(String, Model)> {
+///
+/// Made once: fitting their blocks takes as long as a test.
+fn models() -> &'static [(String, Model)] {
+    static MODELS: LazyLock<Vec<(String, Model)>> = LazyLock::new(make_models);
+    &MODELS
+}
+
+fn make_models() -> Vec<(String, Model)> {
     let mixed = TinyModel { second: Some(TensorType::Q6_K), ..TinyModel::qwen3(TensorType::Q4_K) };
     let other =
         TinyModel { second: Some(TensorType::Q5_K), ..TinyModel::qwen3(TensorType::IQ4_XS) };
@@ -221,7 +229,7 @@ fn threads_do_not_change_a_bit() {
         let run = |threads| {
             let options =
                 LoadOptions { threads: Some(threads), nodes: Some(1), ..Default::default() };
-            alone(&mut load(&model, options), &tokens, 512)
+            alone(&mut load(model, options), &tokens, 512)
         };
         let one = run(1);
         for threads in [2, 3, 4] {
@@ -234,7 +242,7 @@ fn threads_do_not_change_a_bit() {
 fn chunks_of_a_prompt_do_not_change_a_bit() {
     let tokens = prompt(300, 4);
     for (name, model) in models() {
-        let mut engine = load(&model, LoadOptions { threads: Some(2), ..Default::default() });
+        let mut engine = load(model, LoadOptions { threads: Some(2), ..Default::default() });
         let whole = alone(&mut engine, &tokens, 512);
         for chunk in [1, 13, 64] {
             assert!(alone(&mut engine, &tokens, chunk) == whole, "{name}: chunks of {chunk}");
@@ -246,7 +254,7 @@ fn chunks_of_a_prompt_do_not_change_a_bit() {
 fn company_in_the_batch_does_not_change_a_bit() {
     let (a, b, c) = (prompt(290, 5), prompt(40, 6), prompt(7, 7));
     for (name, model) in models() {
-        let mut engine = load(&model, LoadOptions { threads: Some(2), ..Default::default() });
+        let mut engine = load(model, LoadOptions { threads: Some(2), ..Default::default() });
         let want: Vec<_> = [&a, &b, &c].map(|p| alone(&mut engine, p, 512)).into();
 
         // All prompts in one step.
@@ -294,7 +302,7 @@ fn every_form_of_execution_gives_the_same_bits() {
         for nodes in [1, 2, 3] {
             let options =
                 LoadOptions { nodes: Some(nodes), threads: Some(3), ..Default::default() };
-            let mut engine = load(&model, options);
+            let mut engine = load(model, options);
             let base = alone(&mut engine, &tokens, 512);
             let sequence = engine.new_sequence().unwrap();
             feed(&mut engine, sequence, &tokens[..269], 512);
@@ -313,7 +321,7 @@ fn every_form_of_execution_gives_the_same_bits() {
 fn shared_work_gives_the_bits_of_private_work_for_whole_prompts() {
     let tokens = prompt(16, 9);
     for (name, model) in models() {
-        let mut engine = load(&model, LoadOptions { threads: Some(2), ..Default::default() });
+        let mut engine = load(model, LoadOptions { threads: Some(2), ..Default::default() });
         let base = alone(&mut engine, &tokens, 1);
         for variant in Variant::all(1).into_iter().filter(|v| !v.append_in_attention) {
             engine.executor().force_variant(Some(variant)).unwrap();
@@ -327,7 +335,7 @@ fn the_number_of_nodes_does_not_change_a_bit() {
     let tokens = prompt(100, 10);
     for (name, model) in models() {
         let run = |nodes| {
-            let mut engine = load(&model, LoadOptions { nodes: Some(nodes), ..Default::default() });
+            let mut engine = load(model, LoadOptions { nodes: Some(nodes), ..Default::default() });
             (alone(&mut engine, &tokens, 512), alone(&mut engine, &tokens[..5], 1))
         };
         let one = run(1);
@@ -345,7 +353,7 @@ fn unequal_nodes_do_not_change_a_bit() {
         let run = |nodes, threads| {
             let options =
                 LoadOptions { nodes: Some(nodes), threads: Some(threads), ..Default::default() };
-            let mut engine = load(&model, options);
+            let mut engine = load(model, options);
             (alone(&mut engine, &tokens, 512), alone(&mut engine, &tokens[..5], 1))
         };
         let one = run(1, 1);
@@ -370,11 +378,11 @@ fn how_nodes_share_the_model_does_not_change_a_bit() {
     let (tokens, short) = (prompt(300, 12), prompt(5, 13));
     for (name, model) in models() {
         let run = |numa, nodes, threads| {
-            let mut engine = load(&model, spread(numa, nodes, threads));
+            let mut engine = load(model, spread(numa, nodes, threads));
             (batch(&mut engine, &tokens, &short), alone(&mut engine, &tokens[..40], 1))
         };
         let one = run(Numa::Off, 1, 1);
-        let pipeline = can_be_a_pipeline(&name).then_some(Numa::Pipeline);
+        let pipeline = can_be_a_pipeline(name).then_some(Numa::Pipeline);
         let ways = [Numa::TensorParallel, Numa::Mirror, Numa::Interleave, Numa::Off];
         for numa in ways.into_iter().chain(pipeline) {
             assert!(run(numa, 2, 3) == one, "{name}: {numa:?}");
@@ -387,12 +395,12 @@ fn tiles_that_other_threads_take_over_do_not_change_a_bit() {
     let (tokens, short) = (prompt(300, 16), prompt(5, 17));
     for (name, model) in models() {
         let run = |numa, nodes, threads, shares| {
-            let mut engine = load(&model, spread(numa, nodes, threads));
+            let mut engine = load(model, spread(numa, nodes, threads));
             engine.executor().share_products(shares);
             (batch(&mut engine, &tokens, &short), alone(&mut engine, &tokens[..20], 1))
         };
         let one = run(Numa::Off, 1, 1, false);
-        let pipeline = can_be_a_pipeline(&name).then_some((Numa::Pipeline, 2));
+        let pipeline = can_be_a_pipeline(name).then_some((Numa::Pipeline, 2));
         let ways = [(Numa::Off, 1), (Numa::TensorParallel, 2), (Numa::Interleave, 2)];
         for (numa, nodes) in ways.into_iter().chain(pipeline) {
             assert!(run(numa, nodes, 4, true) == one, "{name}: {numa:?}");

@@ -257,8 +257,7 @@ fn mechanisms_are_measured_one_by_one() {
     ] {
         assert!(rows.contains(way), "no row {way} in {rows}");
     }
-    let text = succeeds(&args);
-    assert!(text.contains("8 sequences, tokens/s") && text.contains("tuning, s"), "{text}");
+    // Its tables are looked at where the guides' commands run (docs/sources.md).
     let error = fails(2, &["tune", tiny(), "--nodes", "2"]);
     assert!(error.contains("--ablation"), "{error}");
 }
