@@ -73,8 +73,8 @@ def lines(axes, points: list[dict], steps: bool, log: bool) -> None:
                 axes.plot([float(p["x"])] * 2, [p["low"], p["high"]], color=colour, linewidth=1, alpha=0.6)
             if p["disturbed"]:
                 axes.plot([float(p["x"])], [p["value"]], "o", color="white", markeredgecolor=colour, markersize=6)
-            if p["note"] and (kind == "published" or series.startswith("by ")):
-                axes.annotate(p["note"].partition(";")[0], (float(p["x"]), p["value"]), textcoords="offset points", xytext=(4, 5),
+            if p["note"] and kind == "published":
+                axes.annotate(p["note"], (float(p["x"]), p["value"]), textcoords="offset points", xytext=(4, 5),
                               fontsize=7, color=colour)
     x = {float(p["x"]) for p in points}
     if all(value.is_integer() for value in x):

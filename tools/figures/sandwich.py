@@ -229,35 +229,37 @@ def ablation_verdicts(points: list[Point]) -> Iterator[tuple[str, str]]:
         yield f"batch of {batch}: {said} tokens/s", ", ".join(values) + " tokens/s" if values else "not measured"
 
 
+SEARCHES = "measured: tokens/s by seconds of tuning"
+
+
 def tuning(session: Session) -> Iterator[Point]:
-    measured = "measured: tokens/s by seconds of tuning"
     for kind, name in (("quick", "quick"), ("cores", "cores alone"), ("whole", "whole search")):
         if session.late(name):
             continue
         found, answer = tuned(session, kind)
         if not found:
-            yield failed(measured, name, OURS, 0, answer)
+            yield failed(SEARCHES, name, OURS, 0, answer)
             continue
         bench, after = session.json("bench", session.model, "-r", session.sizes.repetitions, "--kv-type",
                                     session.kv_type, "-p", "0", "-n", session.sizes.tokens, "-d", "64",
                                     "--profile-file", found["profile"])
         if bench:
-            yield our_point(measured, name, bench["results"][0], after, x=f"{found['seconds']:.4g}",
+            yield our_point(SEARCHES, name, bench["results"][0], after, x=f"{found['seconds']:.4g}",
                             note="" if found["complete"] else "stopped: its time was over")
         else:
-            yield failed(measured, name, OURS, found["seconds"], after)
+            yield failed(SEARCHES, name, OURS, found["seconds"], after)
     # Measured already where the figure of the ablation is wanted.
     if "ablation" not in session.kept and session.late("by k and by window"):
         return
     rows, answer = ablated(session)
     # Of another model than the searches above.
-    panel = f"measured: k and window, {session.sizes.ablation_model.partition(':')[0] or 'the same model'}"
-    for row in rows:
-        if row["table"] > 1:
-            series = {2: "by k", 3: "by window (table 3)"}[row["table"]]
-            cut = "" if row["complete"] else "; the search ended with its time"
-            yield Point(panel, series, OURS, f"{row['tuning_seconds']:.4g}", row["batch_1"], **answer.noise(),
-                        note=row["way"] + cut)
+    model = session.sizes.ablation_model.partition(":")[0] or "the same model"
+    for panel, key, unit in ((f"measured: tokens/s, {model}", "batch_1", "tokens/s"),
+                             (f"measured: seconds of tuning, {model}", "tuning_seconds", "s")):
+        for row in rows:
+            if row["table"] > 1:
+                yield Point(panel, "arclight", OURS, row["way"], row[key], unit, **answer.noise(),
+                            note="" if row["complete"] else "the search ended with its time")
 
 
 def tuning_verdicts(points: list[Point]) -> Iterator[tuple[str, str]]:
@@ -265,7 +267,7 @@ def tuning_verdicts(points: list[Point]) -> Iterator[tuple[str, str]]:
     cores = [p.value for p in points if p.kind == PUBLISHED and p.series == "cores"]
     kernels = [p.value for p in points if p.kind == PUBLISHED and p.series == "kernels"]
     ours = [f"{p.series} {float(p.x):.0f} s{' (stopped)' if p.note else ''}: {p.value:.1f} tokens/s"
-            for p in of_kind(points, OURS)]
+            for p in of_kind(points, OURS, panel=SEARCHES)]
     if published:
         said = f"configurations take {min(cores):.0f} to {max(cores):.0f} s, {mean(cores):.0f} on average; kernels " \
             f"{min(kernels):.0f} to {max(kernels):.0f} s, {mean(kernels):.0f} on average"

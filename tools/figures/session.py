@@ -80,7 +80,7 @@ class Session:
     kept: dict = field(default_factory=dict)        # results that several figures share
     commands: list[str] = field(default_factory=list)   # of the figure at hand
     left_out: list[str] = field(default_factory=list)
-    started: float = 0.0
+    started: float = field(default_factory=time.monotonic)
     shared: float = 0.0     # of the time, by the figures that have begun
     deadline: float = 0.0
     server: int | None = None       # the process that commands ask
@@ -88,7 +88,6 @@ class Session:
     def begin(self, share: float) -> None:
         """A figure begins, which has this share of the time and what those before it have left."""
         self.commands, self.left_out = [], []
-        self.started = self.started or time.monotonic()
         self.shared += share
         self.until(share)
         self.deadline = max(self.deadline, self.started + 60 * self.minutes * self.shared)

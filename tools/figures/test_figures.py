@@ -320,7 +320,8 @@ class Sweeps(unittest.TestCase):
         made.kept["ablation"] = [{"table": 2, "way": "k = 1", "tuning_seconds": 9.0, "batch_1": 5.0, "complete": True}], \
             made.said("")
         made.deadline = time.monotonic() - 1
-        self.assertEqual([p.note for p in swept("tuning", made) if p.series == "by k"], ["k = 1"])
+        found = [(p.value, p.unit) for p in swept("tuning", made) if p.x == "k = 1"]
+        self.assertEqual(found, [(5.0, "tokens/s"), (9.0, "s")])
         self.assertNotIn("by k and by window: its time was over", made.left_out)
 
     def test_failures_are_points_with_their_reason(self):
@@ -360,8 +361,11 @@ class Sweeps(unittest.TestCase):
         self.assertEqual(sum(c.startswith("timeout") for c in made.commands), 3)
         self.assertEqual(len(ways), 4)
         self.assertIn(("measured: batch of 8", "+ split-K"), ways)
-        notes = {(p.series, p.note) for p in found if p.kind == OURS}
-        self.assertIn(("by k", "k = 1; the search ended with its time"), notes)
+        notes = {(p.x, p.note) for p in found if p.kind == OURS}
+        self.assertIn(("k = 1", "the search ended with its time"), notes)
+        # Of this model's searches alone.
+        verdict = next(sandwich.tuning_verdicts(found + points.published(BY_NAME["tuning"])))[1]
+        self.assertEqual(verdict.count("tokens/s"), 3)
 
     def test_configurations_are_searched_where_cores_share_something_and_where_not(self):
         found = [p for p in swept("configurations") if p.kind == PREDICTED]
