@@ -257,7 +257,8 @@ fn mechanisms_are_measured_one_by_one() {
     ] {
         assert!(rows.contains(way), "no row {way} in {rows}");
     }
-    // Its tables are looked at where the guides' commands run (docs/sources.md).
+    let text = succeeds(&args);
+    assert!(text.contains("8 sequences, tokens/s") && text.contains("tuning, s"), "{text}");
     let error = fails(2, &["tune", tiny(), "--nodes", "2"]);
     assert!(error.contains("--ablation"), "{error}");
 }
