@@ -8,7 +8,6 @@
 
 use crate::builder::Graph;
 use crate::error::{AdapterFault, Error};
-use crate::op::Op;
 use crate::placement::Cut;
 use crate::weight::{Layout, Matrix, MatrixId, Part, SplitBy};
 use gguf::TensorType;
@@ -124,10 +123,7 @@ impl Graph {
 
     /// Checks adapters against the graph and finds the matrices that they stand beside; in place of those before.
     pub(crate) fn set_adapters(&mut self, adapters: &[&[LowRank]]) -> Result<(), Error> {
-        let tables = self.ops.iter().filter_map(|node| match &node.op {
-            Op::Embed { table, .. } => Some(*table),
-            _ => None,
-        });
+        let tables = self.ops.iter().filter_map(|node| node.op.does().table());
         let tables: HashSet<MatrixId> = tables.collect();
         let mut lows: Vec<Option<Lows>> = vec![None; self.matrices.len()];
         for (adapter, pairs) in adapters.iter().enumerate() {

@@ -18,7 +18,12 @@ pub use recurrent::{ConvolutionOf, RecurrenceOf, RecurrentRows, RecurrentSizes, 
 
 use crate::adapter::Lows;
 use crate::list::Append;
-use crate::op::{Activation, Added, Attention, Heads, Norm, NormOver, Op, Rope, TileSums};
+use crate::op::{Activation, Added, Attention, Heads, Norm, NormOver, Rope, TileSums};
+use crate::operator::{Op, Operator};
+use crate::operators::{
+    AttentionOp, BlendOp, EmbedOp, ExpertsDownOp, ExpertsUpOp, GatedOp, HiddenOp, LinearOp,
+    LogitsOp, NormOp, ResidualOp, SelectOp,
+};
 use crate::placement::{Placement, Shares};
 use crate::state::{KV_CLASSES, Keep, State, StateShape};
 use crate::step::Ids;
@@ -39,6 +44,13 @@ pub struct Node {
     pub layer: Option<usize>,
     /// How it follows the operator before it.
     pub append: Append,
+}
+
+impl Node {
+    /// Its parameters, if it is attention.
+    pub fn attention(&self) -> Option<&Attention> {
+        self.op.get().map(|of: &AttentionOp| &*of.spec)
+    }
 }
 
 /// A model's graph: operators in the order of execution, weights, states.
@@ -84,7 +96,7 @@ impl Graph {
 
     /// Whether it gives logits, and not hidden states alone.
     pub fn has_head(&self) -> bool {
-        self.ops.iter().any(|node| matches!(node.op, Op::Logits { .. }))
+        self.ops.iter().any(|node| node.op.get::<LogitsOp>().is_some())
     }
 
     /// Elements of a row of logits: none without a head.
@@ -130,14 +142,12 @@ impl Graph {
     /// Elements of all tensors that a token has to do with: of experts, of those that it goes to.
     pub fn active_elements(&self) -> usize {
         let used = |tensor: &str| {
-            self.ops.iter().find_map(|node| match &node.op {
-                Op::ExpertsUp { bank, count, .. } | Op::ExpertsDown { bank, count, .. } => self
-                    .matrix(*bank)
-                    .parts
-                    .iter()
-                    .any(|part| part.name == tensor)
-                    .then_some(*count),
-                _ => None,
+            self.ops.iter().find_map(|node| {
+                let up = node.op.get().map(|of: &ExpertsUpOp| (of.bank, of.count));
+                let down = node.op.get().map(|of: &ExpertsDownOp| (of.bank, of.count));
+                let (bank, count) = up.or(down)?;
+                let mut parts = self.matrix(bank).parts.iter();
+                parts.any(|part| part.name == tensor).then_some(count)
             })
         };
         let of = |tensor: &TensorSpec| match tensor.experts {
@@ -248,7 +258,13 @@ impl<'a> Builder<'a> {
         self.layer = layer;
     }
 
-    fn push(&mut self, op: Op, placement: Placement, domain: Domain, widths: &[usize]) -> Bundle {
+    fn push(
+        &mut self,
+        op: impl Operator,
+        placement: Placement,
+        domain: Domain,
+        widths: &[usize],
+    ) -> Bundle {
         let g = &mut self.graph;
         let append = Append::of(g.bundles.last().map_or(0, |b| b.widths.len()), widths.len());
         let width = match placement {
@@ -257,7 +273,7 @@ impl<'a> Builder<'a> {
         };
         g.bundles.push(BundleInfo { widths: widths.to_vec(), placement, width, domain });
         let out = Bundle(g.bundles.len() as u32 - 1);
-        g.ops.push(Node { op, out, layer: self.layer, append });
+        g.ops.push(Node { op: Op::new(op), out, layer: self.layer, append });
         out
     }
 
@@ -279,7 +295,7 @@ impl<'a> Builder<'a> {
     /// The same plus something.
     pub fn embed_and(&mut self, table: MatrixId, scale: f32, added: Added) -> Bundle {
         let widths = self.everywhere(self.graph.matrix(table).parts[0].cols);
-        let op = Op::Embed { table, scale, added, insets: true };
+        let op = EmbedOp { table, scale, added, insets: true };
         self.push(op, Placement::Replicated, Domain::Tokens, &widths)
     }
 
@@ -287,7 +303,7 @@ impl<'a> Builder<'a> {
     pub fn norm(&mut self, x: Bundle, norm: Norm) -> Bundle {
         let (width, domain) = self.expect(x, Placement::Replicated, norm.name());
         let widths = self.everywhere(width);
-        self.push(Op::Norm { x, norm }, Placement::Replicated, domain, &widths)
+        self.push(NormOp { x, norm }, Placement::Replicated, domain, &widths)
     }
 
     /// Product with `matrix`: row-split gives split, with the bias; column-split gives partial.
@@ -319,7 +335,7 @@ impl<'a> Builder<'a> {
             (parts, _) => (0..nodes).map(|n| (0..parts).map(|p| part(p, n)).sum()).collect(),
         };
         let (_, domain) = self.expect(x, takes, "linear");
-        let op = Op::Linear { x, matrix, activation, told: None };
+        let op = LinearOp { x, matrix, activation, told: None };
         self.push(op, gives, domain, &widths)
     }
 
@@ -328,7 +344,7 @@ impl<'a> Builder<'a> {
         let (_, domain) = self.expect(x, Placement::Replicated, "gated");
         let m = self.graph.matrix(matrix);
         let widths: Vec<usize> = (0..self.graph.nodes).map(|n| m.rows(0, n).len()).collect();
-        self.push(Op::Gated { x, matrix, activation }, Placement::Split, domain, &widths)
+        self.push(GatedOp { x, matrix, activation }, Placement::Split, domain, &widths)
     }
 
     /// The product with a matrix that every node has, which gives replicated.
@@ -336,7 +352,7 @@ impl<'a> Builder<'a> {
         let (_, domain) = self.expect(x, Placement::Replicated, "a product on every node");
         let parts = self.graph.matrix(router).parts.iter();
         let widths = self.everywhere(parts.map(|part| part.rows).sum());
-        let op = Op::Linear { x, matrix: router, activation: None, told: None };
+        let op = LinearOp { x, matrix: router, activation: None, told: None };
         self.push(op, Placement::Replicated, domain, &widths)
     }
 
@@ -359,11 +375,7 @@ impl<'a> Builder<'a> {
             "nobody tells of the mean of all heads"
         );
         if spec.norm_over == NormOver::Row && !spec.tells_heads() {
-            let heads = self.graph.ops.iter_mut().find(|n| n.out == qkv);
-            let Some(Node { op: Op::Linear { told, .. }, .. }) = heads else {
-                panic!("queries and keys come from a product")
-            };
-            *told = Some(TileSums::Squares);
+            self.product_mut(qkv).told = Some(TileSums::Squares);
         }
         spec.cache = match spec.borrows {
             None => self.state(spec.keep, StateShape::Heads(spec.heads.clone())),
@@ -371,25 +383,30 @@ impl<'a> Builder<'a> {
         };
         let widths: Vec<usize> =
             (0..self.graph.nodes).map(|n| spec.heads.q_len(n) * spec.heads.dim).collect();
-        let op = Op::Attention { qkv, latents, spec: Box::new(spec) };
+        let op = AttentionOp { qkv, latents, spec: Box::new(spec) };
         self.push(op, Placement::Split, domain, &widths)
+    }
+
+    /// The product that gave a bundle.
+    fn product_mut(&mut self, of: Bundle) -> &mut LinearOp {
+        let made = self.graph.ops.iter_mut().find(|node| node.out == of);
+        made.and_then(|node| node.op.get_mut()).expect("the result of a product")
+    }
+
+    /// A layer's attention.
+    fn attention_of(&self, layer: usize) -> Option<&Attention> {
+        let mut ops = self.graph.ops.iter().filter(|node| node.layer == Some(layer));
+        ops.find_map(Node::attention)
     }
 
     /// The heads of a layer's attention.
     pub fn heads_of(&self, layer: usize) -> Option<&Heads> {
-        self.graph.ops.iter().find_map(|node| match &node.op {
-            Op::Attention { spec, .. } if node.layer == Some(layer) => Some(&spec.heads),
-            _ => None,
-        })
+        self.attention_of(layer).map(|spec| &spec.heads)
     }
 
     /// The state of a layer's attention.
     fn cache_of(&self, layer: usize) -> usize {
-        let own = self.graph.ops.iter().find_map(|node| match &node.op {
-            Op::Attention { spec, .. } if node.layer == Some(layer) => Some(spec.cache),
-            _ => None,
-        });
-        own.expect("a layer before this one with attention")
+        self.attention_of(layer).expect("a layer before this one with attention").cache
     }
 
     /// Declares something that an operator keeps of every sequence: its number. One operator may have
@@ -415,7 +432,7 @@ impl<'a> Builder<'a> {
         let (width, domain) = self.expect(x, Placement::Replicated, "residual");
         self.expect(partial, Placement::Partial, "residual");
         let (x, widths) = (Some(x), self.everywhere(width));
-        let op = Op::Residual { x, partial, norm, scale, factor };
+        let op = ResidualOp { x, partial, norm, scale, factor };
         self.push(op, Placement::Replicated, domain, &widths)
     }
 
@@ -423,7 +440,7 @@ impl<'a> Builder<'a> {
     pub fn sum(&mut self, partial: Bundle, norm: Option<Norm>) -> Bundle {
         let (width, domain) = self.expect(partial, Placement::Partial, "a sum");
         let widths = self.everywhere(width);
-        let op = Op::Residual { x: None, partial, norm, scale: 1.0, factor: None };
+        let op = ResidualOp { x: None, partial, norm, scale: 1.0, factor: None };
         self.push(op, Placement::Replicated, domain, &widths)
     }
 
@@ -437,7 +454,7 @@ impl<'a> Builder<'a> {
         let (width, domain) = self.expect(x, Placement::Replicated, "blend");
         assert_eq!(self.expect(y, Placement::Replicated, "blend").0, width, "as wide");
         let widths = self.everywhere(width);
-        let op = Op::Blend { x, y, norm, scale, factor };
+        let op = BlendOp { x, y, norm, scale, factor };
         self.push(op, Placement::Replicated, domain, &widths)
     }
 
@@ -445,13 +462,13 @@ impl<'a> Builder<'a> {
     pub fn select(&mut self, x: Bundle) -> Bundle {
         let (width, _) = self.expect(x, Placement::Replicated, "select");
         let widths = self.everywhere(width);
-        self.push(Op::Select { x }, Placement::Replicated, Domain::Outputs, &widths)
+        self.push(SelectOp { x }, Placement::Replicated, Domain::Outputs, &widths)
     }
 
     /// Hands hidden states to the caller and ends a model without a head.
     pub fn hidden(&mut self, x: Bundle) -> Bundle {
         let (width, domain) = self.expect(x, Placement::Replicated, "hidden states");
-        self.push(Op::Hidden { x, at: 0 }, Placement::Whole(0), domain, &[width])
+        self.push(HiddenOp { x, at: 0 }, Placement::Whole(0), domain, &[width])
     }
 
     /// Logits over the whole vocabulary, times `scale` and then bent to stay within `cap`, gathered
@@ -459,6 +476,6 @@ impl<'a> Builder<'a> {
     pub fn logits(&mut self, x: Bundle, head: MatrixId, scale: f32, cap: Option<f32>) -> Bundle {
         let (_, domain) = self.expect(x, Placement::Replicated, "logits");
         let width = self.graph.matrix(head).parts[0].rows;
-        self.push(Op::Logits { x, head, scale, cap }, Placement::Whole(0), domain, &[width])
+        self.push(LogitsOp { x, head, scale, cap }, Placement::Whole(0), domain, &[width])
     }
 }

@@ -7,7 +7,7 @@
 //! buffer reuse is covered by the same rule.
 
 use crate::buffer::{BufId, Buffers, Home};
-use crate::instr::{Deal, Instr, InstrKind, Reach};
+use crate::instr::{Deal, Instr, Reach};
 use std::collections::HashMap;
 pub use threads::Scope;
 
@@ -101,8 +101,7 @@ pub fn compile(instrs: Vec<Instr>, buffers: &Buffers, nodes: usize, sync: Sync) 
 /// [`Stage::shared`] of these. What a product writes is nobody's but by [`Deal::Items`], so a wait stands between it
 /// and whoever reads it, whichever thread of the group has multiplied.
 fn shared(instrs: &[Instr]) -> Option<usize> {
-    let dealt_as_tasks = |instr: &Instr| matches!(instr.kind, InstrKind::AttendFused { .. });
-    if instrs.iter().any(dealt_as_tasks) {
+    if instrs.iter().any(|instr| instr.does.has_tasks()) {
         return None;
     }
     instrs.iter().rposition(|instr| instr.matrix().is_some())

@@ -138,7 +138,7 @@ impl<'a> Forecast<'a> {
         let home = |matrix| self.spans.of_matrix(self.graph, matrix);
         let (graph, plan, kv, home) = (self.graph, self.plan, self.kv, &home);
         let level = plan.levels().len() - 1;
-        let lines = |place| instr.work(&Desk { graph, plan, kv, level, place, home });
+        let lines = |place| instr.lines(&Desk { graph, plan, kv, level, place, home });
         let lines = places.map(lines).collect();
         Task { layer: instr.layer, matrix: instr.matrix(), lines }
     }

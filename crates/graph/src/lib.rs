@@ -31,6 +31,8 @@ mod load;
 mod logits;
 mod lower;
 mod op;
+mod operator;
+mod operators;
 mod placement;
 mod plan;
 pub mod profile;
@@ -44,7 +46,6 @@ mod stages;
 mod state;
 mod step;
 mod storage;
-mod streams;
 mod sum;
 mod switch;
 mod tally;
@@ -69,16 +70,18 @@ pub use error::{AdapterFault, Error, ScheduleFault};
 pub use executor::Executor;
 pub use forecast::{Forecast, Task, TaskStage};
 pub use inset::{Inset, Spot, Together};
-pub use instr::{Access, Finish, Gather, HeadInputs, Inputs, Instr, InstrKind, Reach, Work};
+pub use instr::{Access, Deal, Gather, Instr, Operand, Reach, Work};
 pub use list::Append;
 pub use listing::LayerListing;
 pub use load::PackProgress;
 pub use logits::Logits;
 pub use lower::{AttnForm, Variant, lower};
 pub use op::{
-    Activation, Added, Attention, Expert, Given, Heads, Merging, Norm, NormOver, Op, Rope, RopeId,
+    Activation, Added, Attention, Expert, Given, Heads, Merging, Norm, NormOver, Rope, RopeId,
     RopeStyle, Temperature, TileSums, Xielu,
 };
+pub use operator::Op;
+pub use operators::Streams;
 pub use placement::{Cut, Placement, Shares, share};
 pub use plan::{FormLimits, Mode, Phase, Plan, StepShape};
 pub use profile::Profile;
@@ -94,7 +97,6 @@ pub use squares::TensorSquares;
 pub use state::{KV_CLASSES, Keep, KvType, KvTypes, StateShape};
 pub use step::{Outputs, PageCopy, PageId, PageTable, Recalled, Save, SeqInput};
 pub use storage::{Limits, NodeBytes};
-pub use streams::Streams;
 pub use sum::Sum;
 pub use tensor::{Bundle, BundleInfo, Domain, Element, Header, Rows};
 pub use timing::{ShapeUse, usual_slice};

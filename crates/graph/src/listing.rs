@@ -4,7 +4,7 @@ use crate::book::{Desk, Extent, Memory, What};
 use crate::buffer::{BufId, Buffer, Buffers, Home};
 use crate::builder::{Graph, Node};
 use crate::compile::{Stage, compile, count_waits};
-use crate::instr::{Instr, InstrKind, Reach, Work};
+use crate::instr::{Instr, Reach, Work};
 use crate::lower::{Variant, lower};
 use crate::plan::Plan;
 use crate::weight::Matrix;
@@ -37,7 +37,7 @@ impl<'a> LayerListing<'a> {
         let streamed = |stage: &Stage, place: usize| -> u64 {
             let kv = kernels::KvType::F16.into(); // of no account to weights
             let desk = Desk { graph, plan, kv, level: 0, place, home: &|_| 0 };
-            let lines = stage.instrs.iter().flat_map(|instr| instr.work(&desk));
+            let lines = stage.instrs.iter().flat_map(|instr| instr.lines(&desk));
             let weights = |what| matches!(what, What::Read(Memory::Weights(_), _));
             // Of experts, those that one token goes to.
             let one = Extent { tokens: 1, logits: 1, ..Extent::default() };
@@ -103,23 +103,15 @@ impl<'a> LayerListing<'a> {
         let everywhere =
             |m: &Matrix| (0..self.graph.nodes).all(|node| m.rows(0, node).len() == m.parts[0].rows);
         let everywhere = matrix.is_some_and(everywhere);
-        match (&instr.kind, split, write) {
-            (_, Some(SplitBy::Rows), _) if by_head => "split",
-            (_, Some(SplitBy::Rows), true) if everywhere => "replicated",
-            (_, Some(SplitBy::Rows), true) => "split",
-            (_, Some(SplitBy::Rows), false) => "replicated",
-            (_, Some(SplitBy::Cols), true) => "partial",
-            (_, Some(SplitBy::Cols), false) => "split",
-            (InstrKind::Quantize { matrix, .. }, ..) => match self.graph.matrix(*matrix) {
-                m if m.by_head.is_some() => "split",
-                Matrix { split: SplitBy::Rows, .. } => "replicated",
-                Matrix { split: SplitBy::Cols, .. } => "split",
-            },
-            (InstrKind::Prepare { .. } | InstrKind::AttendFused { .. }, ..) => "split",
-            (InstrKind::AttendSplit { .. } | InstrKind::Join { .. }, ..) => "split",
-            (InstrKind::Convolution { .. } | InstrKind::Recurrence { .. }, ..) => "split",
-            (InstrKind::Modulation { .. }, ..) => "split",
-            _ => "replicated",
+        match (split, write) {
+            (Some(SplitBy::Rows), _) if by_head => "split",
+            (Some(SplitBy::Rows), true) if everywhere => "replicated",
+            (Some(SplitBy::Rows), true) => "split",
+            (Some(SplitBy::Rows), false) => "replicated",
+            (Some(SplitBy::Cols), true) => "partial",
+            (Some(SplitBy::Cols), false) => "split",
+            (None, _) if instr.does.is_split(self.graph) => "split",
+            (None, _) => "replicated",
         }
     }
 }

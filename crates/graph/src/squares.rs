@@ -4,7 +4,7 @@
 //! every product before they multiply it. Programs stay as they are.
 
 use crate::builder::Graph;
-use crate::op::Op;
+use crate::operators::{ExpertsDownOp, ExpertsUpOp};
 use crate::weight::{Layout, Matrix, MatrixId, Part};
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -58,10 +58,10 @@ impl Squares {
         let mut of: Vec<Sums> = graph.matrices().iter().map(sums).collect();
         let mut weighed = false;
         for node in &graph.ops {
-            match &node.op {
-                Op::ExpertsUp { expert, .. } => weighed = !expert.weigh_input,
-                Op::ExpertsDown { bank, .. } => of[bank.0 as usize].weighed = weighed,
-                _ => {}
+            if let Some(ExpertsUpOp { expert, .. }) = node.op.get() {
+                weighed = !expert.weigh_input;
+            } else if let Some(ExpertsDownOp { bank, .. }) = node.op.get() {
+                of[bank.0 as usize].weighed = weighed;
             }
         }
         Squares { of }

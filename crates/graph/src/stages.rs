@@ -6,7 +6,7 @@
 
 use crate::builder::{Graph, Node};
 use crate::error::Error;
-use crate::op::Op;
+use crate::operators::{AttentionOp, ModulationOp};
 use crate::plan::{Mode, Plan};
 use crate::weight::MatrixId;
 use std::ops::Range;
@@ -36,15 +36,16 @@ impl Spans {
             return Err(Error::TooManyStages { stages, layers });
         }
         let borrows = |node: &Node| {
-            matches!(&node.op, Op::Attention { spec, .. } if spec.borrows.is_some())
-                || matches!(&node.op, Op::Modulation { spec, .. } if spec.from.iter().any(|at| *at > 0))
+            let of_keys = |of: &AttentionOp| of.spec.borrows.is_some();
+            let of_columns = |of: &ModulationOp| of.spec.from.iter().any(|at| *at > 0);
+            node.op.get().is_some_and(of_keys) || node.op.get().is_some_and(of_columns)
         };
         if graph.reads_texts() || graph.ops.iter().any(borrows) {
             return Err(Error::NoPipeline);
         }
         let first = |layer| graph.ops.iter().position(|n| n.layer == Some(layer)).unwrap_or(all);
         let weight = |ops: Range<usize>| -> usize {
-            let matrices = graph.ops[ops].iter().filter_map(|n| n.op.product());
+            let matrices = graph.ops[ops].iter().filter_map(|n| n.op.does().product());
             matrices.map(|m| graph.matrix(m).node_bytes(0)).sum()
         };
         let starts: Vec<usize> =
@@ -88,7 +89,8 @@ impl Spans {
 
     /// Where a matrix lies: with the last operator that multiplies by it, or reads its rows.
     pub(crate) fn of_matrix(&self, graph: &Graph, matrix: MatrixId) -> usize {
-        let uses = |n: &Node| n.op.product() == Some(matrix) || n.op.table() == Some(matrix);
+        let uses =
+            |n: &Node| n.op.does().product() == Some(matrix) || n.op.does().table() == Some(matrix);
         graph.ops.iter().rposition(uses).map_or(0, |op| self.of(op))
     }
 
@@ -97,7 +99,7 @@ impl Spans {
         graph
             .ops
             .iter()
-            .position(|n| n.op.states().contains(&state))
+            .position(|n| n.op.does().states().contains(&state))
             .is_some_and(|op| self.of(op) == stage)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::book::Choice;
 use crate::builder::Graph;
-use crate::op::Op;
+use crate::operators::ExpertsUpOp;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// What was chosen in the step that is under way, and since the counts began.
@@ -28,7 +28,7 @@ impl Tally {
     pub(crate) fn new(graph: &Graph, parts: usize) -> Tally {
         let (mut routes, mut of_part, mut experts) = (Vec::new(), 0, 0);
         for node in &graph.ops {
-            let Op::ExpertsUp { bank, .. } = &node.op else { continue };
+            let Some(ExpertsUpOp { bank, .. }) = node.op.get() else { continue };
             let bank = graph.matrix(*bank).bank.as_ref().expect("experts are a bank");
             routes.push(Route {
                 classes: bank.classes(),

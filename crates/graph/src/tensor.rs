@@ -5,10 +5,7 @@
 //! place of its data when it is compiled.
 
 use crate::builder::{Graph, Node};
-use crate::op::{Added, Merging, Norm, Op};
 use crate::placement::Placement;
-use crate::recurrent::{HeadNorm, Rule};
-use crate::streams::Streams;
 use crate::weight::{Matrix, SplitBy, VectorId};
 use gguf::TensorType;
 use std::fmt;
@@ -88,7 +85,8 @@ impl Graph {
         let mut headers: Vec<Header> = Vec::new();
         for (at, node) in self.ops().iter().enumerate() {
             let weights = self.weights_of(node);
-            let activations = node.op.inputs().map(|bundle| self.name_of(bundle));
+            let activations =
+                node.op.does().inputs().into_iter().map(|bundle| self.name_of(bundle));
             let sources = activations.chain(weights.iter().map(|header| header.name.clone()));
             let info = self.bundle(node.out);
             let made = Header {
@@ -118,13 +116,13 @@ impl Graph {
 
     /// Weights that an operator reads.
     fn weights_of(&self, node: &Node) -> Vec<Header> {
-        let matrices = [node.op.product(), node.op.table()];
+        let matrices = [node.op.does().product(), node.op.does().table()];
         let matrices: Vec<&Matrix> =
             matrices.into_iter().flatten().map(|matrix| self.matrix(matrix)).collect();
         let within = |matrix: &&Matrix| -> Vec<VectorId> {
             matrix.parts.iter().flat_map(|part| [part.scale, part.bias]).flatten().collect()
         };
-        let mut vectors = node.op.vectors();
+        let mut vectors = node.op.does().vectors();
         vectors.extend(matrices.iter().flat_map(within));
         let parts = matrices.iter().flat_map(|matrix| {
             let names: Vec<&str> = matrix.parts.iter().map(|part| &*part.name).collect();
@@ -155,58 +153,6 @@ impl Graph {
             });
         }
         headers
-    }
-}
-
-impl Op {
-    /// The vectors that it reads, but for scales and biases of its matrix.
-    pub fn vectors(&self) -> Vec<VectorId> {
-        let of_norm = |norm: &Norm| match norm {
-            Norm::Rms { weight, .. } => vec![*weight],
-            Norm::Layer { weight, bias, .. } => vec![*weight, *bias],
-        };
-        match self {
-            Op::Embed { added: Added { positions, types }, .. } => {
-                positions.iter().chain(types).copied().collect()
-            }
-            Op::Merge { how: Merging::Standardised { less, times }, .. } => vec![*less, *times],
-            Op::Norm { norm, .. } => of_norm(norm),
-            Op::Choose { router, .. } => router.bias.into_iter().collect(),
-            Op::Attention { spec, .. } => {
-                let norms = [spec.q_norm, spec.k_norm, spec.v_norm, spec.latent_norm];
-                norms.into_iter().chain([spec.sinks, spec.biases]).flatten().collect()
-            }
-            Op::Convolution { spec, .. } => [spec.weight].into_iter().chain(spec.bias).collect(),
-            Op::Recurrence { spec, .. } => {
-                let skip = match spec.rule {
-                    Rule::Delta { .. } => None,
-                    Rule::StateSpace { skip } => Some(skip),
-                };
-                [spec.decay, spec.step_bias].into_iter().chain(skip).collect()
-            }
-            Op::Modulation { spec, .. } => match &spec.norm {
-                Some(
-                    HeadNorm::Each { weight, .. }
-                    | HeadNorm::Groups { weight, .. }
-                    | HeadNorm::All { weight, .. },
-                ) => vec![*weight],
-                None => Vec::new(),
-            },
-            Op::Blend { norm, factor, .. } => of_norm(norm).into_iter().chain(*factor).collect(),
-            Op::Streams { what, .. } => match what {
-                Streams::Predict { table } | Streams::Correct { table, .. } => vec![*table],
-                Streams::Take { factor, .. } => factor.iter().copied().collect(),
-                Streams::TakeTwice { norm, .. } => of_norm(norm),
-                Streams::Begin { .. } | Streams::Spread | Streams::Merge { .. } => Vec::new(),
-            },
-            Op::Residual { norm, factor, .. } => {
-                norm.iter().flat_map(of_norm).chain(*factor).collect()
-            }
-            Op::Concat { norms, .. } => norms.iter().flat_map(of_norm).collect(),
-            Op::Rows { .. } | Op::Merge { .. } | Op::Linear { .. } | Op::Gated { .. } => Vec::new(),
-            Op::ExpertsUp { .. } | Op::ExpertsDown { .. } | Op::Remember { .. } => Vec::new(),
-            Op::Recall | Op::Select { .. } | Op::Hidden { .. } | Op::Logits { .. } => Vec::new(),
-        }
     }
 }
 

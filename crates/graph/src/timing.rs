@@ -4,8 +4,9 @@ use crate::deal::Dealt;
 use crate::error::{Error, ScheduleFault};
 use crate::exec::{self, Trial};
 use crate::executor::Executor;
-use crate::instr::{Instr, InstrKind};
+use crate::instr::Instr;
 use crate::lower::Variant;
+use crate::operator::Multiplies;
 use crate::plan::{FormLimits, Mode, Plan, StepShape};
 use crate::schedule::{MatrixShape, Product, Schedule, Slice};
 use crate::step::StepInput;
@@ -104,8 +105,8 @@ impl Executor {
         let graph = self.graph();
         let node = if graph.nodes() == 1 { 0 } else { place };
         let threads = self.plan().teams_at(level)[place].len();
-        let paired = matches!(instr.kind, InstrKind::Gated { .. });
-        MatrixShape::of(graph.matrix(instr.matrix()?), node, paired, threads)
+        let Multiplies { matrix, paired, .. } = instr.does.multiplies()?;
+        MatrixShape::of(graph.matrix(matrix), node, paired, threads)
     }
 
     /// Seconds that a product of this shape with `tokens` tokens takes by `schedule`, computed by the

@@ -6,7 +6,7 @@
 mod run;
 
 use arclight_graph::{
-    Graph, KvType, Limits, Mode, Node, Op, Outputs, PageId, PageTable, Plan, SeqInput,
+    Attention, Graph, KvType, Limits, Mode, Node, Outputs, PageId, PageTable, Plan, SeqInput,
 };
 use gguf::{Gguf, TensorType};
 use testkit::TinyModel;
@@ -18,16 +18,13 @@ const STEPS: [[usize; 3]; 4] = [[300, 0, 0], [40, 90, 3], [1, 1, 1], [1, 0, 60]]
 
 /// Tiles of all steps: of each sequence's tokens, for each KV head, in each layer.
 fn tiles(graph: &Graph) -> u64 {
-    let of = |op: &Node| match &op.op {
-        Op::Attention { spec, .. } => {
-            let heads = &spec.heads;
-            let rows = 16 / heads.group(); // tokens of a tile
-            let sequences = STEPS.as_flattened().iter().map(|tokens| tokens.div_ceil(rows));
-            sequences.sum::<usize>() * heads.kv
-        }
-        _ => 0,
+    let of = |spec: &Attention| {
+        let heads = &spec.heads;
+        let rows = 16 / heads.group(); // tokens of a tile
+        let sequences = STEPS.as_flattened().iter().map(|tokens| tokens.div_ceil(rows));
+        sequences.sum::<usize>() * heads.kv
     };
-    graph.ops().iter().map(of).sum::<usize>() as u64
+    graph.ops().iter().filter_map(Node::attention).map(of).sum::<usize>() as u64
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl Cost {
         let waits = WaitCounts { local: local as u64, global: (waits - local) as u64 };
         let mut terms: Vec<(Per, PlaceCounts)> = Vec::new();
         let instrs = program.iter().flat_map(|stage| &stage.instrs);
-        for line in instrs.flat_map(|instr| instr.work(desk)) {
+        for line in instrs.flat_map(|instr| instr.lines(desk)) {
             let mut one =
                 PlaceCounts { exchanged: line.exchanged(desk.place), ..PlaceCounts::default() };
             match line.what {

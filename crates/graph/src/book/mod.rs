@@ -17,7 +17,7 @@ mod needs;
 
 pub(crate) use counts::Cost;
 pub use counts::{Counts, PlaceCounts, WaitCounts};
-pub(crate) use entries::{Desk, Owned, product};
+pub(crate) use entries::{Desk, Entry, FLOAT, Owned, product, slot};
 pub use extent::Extent;
 pub use needs::{Demand, Needs};
 

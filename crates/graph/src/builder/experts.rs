@@ -3,7 +3,8 @@
 use super::{Builder, Tensors, block_cols};
 use crate::bank::Bank;
 use crate::error::Error;
-use crate::op::{Expert, Op};
+use crate::op::Expert;
+use crate::operators::{ChooseOp, ExpertsDownOp, ExpertsUpOp};
 use crate::placement::{Cut, Placement};
 use crate::router::Router;
 use crate::tensor::{Bundle, Domain};
@@ -107,7 +108,7 @@ impl Builder<'_> {
         router.check()?;
         let (_, domain) = self.expect(scores, Placement::Replicated, "choose");
         let widths = self.everywhere(2 * router.chosen);
-        let op = Op::Choose { scores, router: Box::new(router) };
+        let op = ChooseOp { scores, router: Box::new(router) };
         Ok(self.push(op, Placement::Replicated, domain, &widths))
     }
 
@@ -123,7 +124,7 @@ impl Builder<'_> {
         let (twice, _) = self.expect(chosen, Placement::Replicated, "experts");
         let (count, m) = (twice / 2, self.graph.matrix(bank));
         let widths: Vec<usize> = (0..self.graph.nodes).map(|n| m.expert_width(n)).collect();
-        let op = Op::ExpertsUp { x, chosen, count, bank, expert };
+        let op = ExpertsUpOp { x, chosen, count, bank, expert };
         self.push(op, Placement::Split, Domain::Slots(count), &widths)
     }
 
@@ -132,7 +133,7 @@ impl Builder<'_> {
         self.expect(x, Placement::Split, "experts");
         let (twice, domain) = self.expect(chosen, Placement::Replicated, "experts");
         let widths = self.everywhere(self.graph.matrix(bank).parts[0].rows);
-        let op = Op::ExpertsDown { x, chosen, count: twice / 2, bank };
+        let op = ExpertsDownOp { x, chosen, count: twice / 2, bank };
         self.push(op, Placement::Partial, domain, &widths)
     }
 }

@@ -6,7 +6,8 @@
 
 use super::{Builder, block_cols};
 use crate::error::Error;
-use crate::op::{Norm, Op};
+use crate::op::Norm;
+use crate::operators::{ConcatOp, RecallOp, RememberOp};
 use crate::placement::{Cut, Placement};
 use crate::tensor::{Bundle, Domain};
 use crate::weight::{MatrixId, Part, SplitBy};
@@ -17,7 +18,7 @@ impl Builder<'_> {
         let (width, domain) = self.expect(x, Placement::Replicated, "remember");
         assert_eq!(domain, Domain::Tokens, "hidden states of all tokens");
         let widths = self.everywhere(width);
-        self.push(Op::Remember { x }, Placement::Replicated, domain, &widths);
+        self.push(RememberOp { x }, Placement::Replicated, domain, &widths);
     }
 
     /// Ends the model's list. What follows predicts, and takes of the model what is
@@ -30,7 +31,7 @@ impl Builder<'_> {
     /// Hidden states of earlier steps, `width` elements each, as the step says for each of its tokens.
     pub fn recall(&mut self, width: usize) -> Bundle {
         let widths = self.everywhere(width);
-        self.push(Op::Recall, Placement::Replicated, Domain::Tokens, &widths)
+        self.push(RecallOp, Placement::Replicated, Domain::Tokens, &widths)
     }
 
     /// Declares a matrix of two rows of `hidden` elements beside each other, whose columns are cut over the nodes.
@@ -52,7 +53,7 @@ impl Builder<'_> {
         self.expect(y, Placement::Replicated, "combine");
         let m = self.graph.matrix(matrix);
         let widths: Vec<usize> = (0..self.graph.nodes).map(|n| m.input_width(n)).collect();
-        let op = Op::Concat { x, y, norms: [of_x, of_y], matrix };
+        let op = ConcatOp { x, y, norms: [of_x, of_y], matrix };
         let both = self.push(op, Placement::Split, domain, &widths);
         self.linear(both, matrix)
     }

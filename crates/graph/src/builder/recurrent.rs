@@ -2,7 +2,8 @@
 
 use super::{Builder, block_cols};
 use crate::error::Error;
-use crate::op::{Given, Heads, Op};
+use crate::op::{Given, Heads};
+use crate::operators::{ConvolutionOp, ModulationOp, RecurrenceOp};
 use crate::placement::{Cut, Placement};
 use crate::recurrent::{
     CHANNELS, ChannelRun, Convolution, HeadNorm, Modulation, Recurrence, RecurrentColumns,
@@ -287,7 +288,7 @@ impl Builder<'_> {
         let state = self.state(Keep::Fixed, shape);
         let (taps, silu) = (of.taps, of.silu);
         let spec = Convolution { runs, channels, taps, weight, bias, silu, gates, state };
-        let op = Op::Convolution { x, spec: Box::new(spec) };
+        let op = ConvolutionOp { x, spec: Box::new(spec) };
         Ok(self.push(op, Placement::Split, domain, &widths))
     }
 
@@ -332,7 +333,7 @@ impl Builder<'_> {
         };
         let widths: Vec<usize> =
             (0..nodes).map(|node| heads.len(node) * heads.values.dim).collect();
-        let op = Op::Recurrence { x, raw, spec: Box::new(spec) };
+        let op = RecurrenceOp { x, raw, spec: Box::new(spec) };
         self.push(op, Placement::Split, domain, &widths)
     }
 
@@ -352,7 +353,7 @@ impl Builder<'_> {
         let from = nodes.clone().map(|node| first + m.rows(0, node).start).collect();
         let gate_at = Some((f, vec![0; nodes.len()]));
         let spec = Modulation { norm: None, gate: gate_at, above: None, from };
-        let op = Op::Modulation { x, gate: Some(gate), spec: Box::new(spec) };
+        let op = ModulationOp { x, gate: Some(gate), spec: Box::new(spec) };
         self.push(op, Placement::Split, domain, &widths)
     }
 
@@ -391,7 +392,7 @@ impl Builder<'_> {
         let from = vec![0; self.graph.nodes];
         let spec = Modulation { norm, gate: gate.map(begins), above: None, from };
         let gate = gate.map(|(_, gate, ..)| gate);
-        let op = Op::Modulation { x, gate, spec: Box::new(spec) };
+        let op = ModulationOp { x, gate, spec: Box::new(spec) };
         self.push(op, Placement::Split, domain, &widths)
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{Builder, Graph, Tensors, block_cols};
 use crate::error::Error;
-use crate::op::{Added, Merging, Op, RopeId};
+use crate::op::{Added, Merging, RopeId};
+use crate::operators::{EmbedOp, HiddenOp, LogitsOp, MergeOp, RowsOp};
 use crate::placement::{Cut, Placement};
 use crate::tensor::{Bundle, Domain};
 use crate::weight::{Layout, MatrixId, Part, SplitBy};
@@ -11,20 +12,21 @@ use gguf::TensorType;
 impl Graph {
     /// Elements of a row that a token can have instead of an embedding; 0 if the graph takes none.
     pub fn row_width(&self) -> usize {
-        let end = |node: &super::Node| match &node.op {
-            Op::Embed { insets: true, .. } => self.bundle(node.out).width,
-            Op::Rows { from, .. } => from + self.bundle(node.out).width,
-            _ => 0,
+        let end = |node: &super::Node| {
+            let width = self.bundle(node.out).width;
+            let embedded = node.op.get().filter(|of: &&EmbedOp| of.insets).map(|_| width);
+            let inserted = node.op.get().map(|of: &RowsOp| of.from + width);
+            embedded.or(inserted).unwrap_or(0)
         };
         self.ops.iter().map(end).max().unwrap_or(0)
     }
 
     /// Elements of a hidden state that is handed to the caller.
     pub fn hidden_width(&self) -> usize {
-        let end = |node: &super::Node| match &node.op {
-            Op::Hidden { x, at } => at + self.bundle(*x).width,
-            Op::Logits { x, .. } => self.bundle(*x).width,
-            _ => 0,
+        let end = |node: &super::Node| {
+            let hidden = node.op.get().map(|of: &HiddenOp| of.at + self.bundle(of.x).width);
+            let read = node.op.get().map(|of: &LogitsOp| self.bundle(of.x).width);
+            hidden.or(read).unwrap_or(0)
         };
         self.ops.iter().map(end).max().unwrap_or(0).max(1)
     }
@@ -34,14 +36,14 @@ impl Builder<'_> {
     /// Rows of a table for the step's tokens, times `scale`; tokens with [rows](crate::Inset) have the first token's.
     pub fn embed_ids(&mut self, table: MatrixId, scale: f32) -> Bundle {
         let widths = self.everywhere(self.graph.matrix(table).parts[0].cols);
-        let op = Op::Embed { table, scale, added: Added::default(), insets: false };
+        let op = EmbedOp { table, scale, added: Added::default(), insets: false };
         self.push(op, Placement::Replicated, Domain::Tokens, &widths)
     }
 
     /// `width` columns of the step's rows, from column `from` on.
     pub fn rows(&mut self, from: usize, width: usize) -> Bundle {
         let widths = self.everywhere(width);
-        let op = Op::Rows { x: None, from, matrix: None };
+        let op = RowsOp { x: None, from, matrix: None };
         self.push(op, Placement::Replicated, Domain::Tokens, &widths)
     }
 
@@ -49,7 +51,7 @@ impl Builder<'_> {
     pub fn rows_for(&mut self, from: usize, matrix: MatrixId) -> Bundle {
         let m = self.graph.matrix(matrix);
         let widths: Vec<usize> = (0..self.graph.nodes).map(|n| m.input_width(n)).collect();
-        let op = Op::Rows { x: None, from, matrix: Some(matrix) };
+        let op = RowsOp { x: None, from, matrix: Some(matrix) };
         self.push(op, Placement::Split, Domain::Tokens, &widths)
     }
 
@@ -57,7 +59,7 @@ impl Builder<'_> {
     pub fn add_rows(&mut self, x: Bundle, from: usize) -> Bundle {
         let (width, _) = self.expect(x, Placement::Replicated, "rows");
         let widths = self.everywhere(width);
-        let op = Op::Rows { x: Some(x), from, matrix: None };
+        let op = RowsOp { x: Some(x), from, matrix: None };
         self.push(op, Placement::Replicated, Domain::Tokens, &widths)
     }
 
@@ -133,13 +135,13 @@ impl Builder<'_> {
         let (width, _) = self.expect(x, Placement::Replicated, "merge");
         let width = how.width(count, width);
         let widths = self.everywhere(width);
-        let op = Op::Merge { x, count, how };
+        let op = MergeOp { x, count, how };
         self.push(op, Placement::Replicated, Domain::Outputs, &widths)
     }
 
     /// Hands hidden states to the caller from element `at` of his rows on.
     pub fn hidden_at(&mut self, x: Bundle, at: usize) -> Bundle {
         let (width, domain) = self.expect(x, Placement::Replicated, "hidden states");
-        self.push(Op::Hidden { x, at }, Placement::Whole(0), domain, &[width])
+        self.push(HiddenOp { x, at }, Placement::Whole(0), domain, &[width])
     }
 }

@@ -2,10 +2,10 @@
 
 use super::Builder;
 use crate::error::Error;
-use crate::op::{Activation, Norm, Op, TileSums};
+use crate::op::{Activation, Norm, TileSums};
+use crate::operators::{ModulationOp, Streams, StreamsOp};
 use crate::placement::{Cut, Placement};
 use crate::recurrent::{Above, Modulation, columns};
-use crate::streams::Streams;
 use crate::tensor::Bundle;
 use crate::weight::{Layout, MatrixId, Part, SplitBy, VectorId};
 
@@ -135,7 +135,7 @@ impl Builder<'_> {
     ) -> Bundle {
         let (_, domain) = self.expect(x, Placement::Replicated, what.name());
         let widths = self.everywhere(width);
-        self.push(Op::Streams { x, y, z, count, what }, Placement::Replicated, domain, &widths)
+        self.push(StreamsOp { x, y, z, count, what }, Placement::Replicated, domain, &widths)
     }
 
     /// `f(max(gate·x - least, 0)) * (up·x)` of a paired matrix, where `least` is the mean of all gates of a row and
@@ -150,9 +150,7 @@ impl Builder<'_> {
         (f, deviations): (Activation, f32),
     ) -> Bundle {
         let product = self.linear(x, matrix);
-        let made = self.graph.ops.last_mut().expect("what was just made");
-        let Op::Linear { told, .. } = &mut made.op else { unreachable!("a product") };
-        *told = Some(TileSums::Moments);
+        self.product_mut(product).told = Some(TileSums::Moments);
         let (_, domain) = self.expect(product, Placement::Split, "gate");
         let m = self.graph.matrix(matrix);
         let width = m.parts[0].rows;
@@ -166,7 +164,7 @@ impl Builder<'_> {
             from: nodes.clone().map(up).collect(),
         };
         let widths: Vec<usize> = nodes.map(|node| m.rows(1, node).len()).collect();
-        let op = Op::Modulation { x: product, gate: Some(product), spec: Box::new(spec) };
+        let op = ModulationOp { x: product, gate: Some(product), spec: Box::new(spec) };
         self.push(op, Placement::Split, domain, &widths)
     }
 }

@@ -26,7 +26,7 @@ use std::ops::Range;
 const MOST_TARGETS: usize = 4;
 
 /// What an instruction declares, and the thread that executes it.
-pub(super) struct Grant<'a> {
+pub(crate) struct Grant<'a> {
     storage: &'a Places,
     instr: &'a Instr,
     /// Where the team's buffers lie.
@@ -40,7 +40,7 @@ pub(super) struct Grant<'a> {
 }
 
 impl<'a> Grant<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         storage: &'a Places,
         instr: &'a Instr,
         place: usize,
@@ -56,7 +56,7 @@ impl<'a> Grant<'a> {
     ///
     /// No thread writes what is read through it while the instruction is executed. It is so for what
     /// the instruction declares.
-    pub(super) unsafe fn source(&self, buf: BufId) -> Source<'_> {
+    pub(crate) unsafe fn source(&'a self, buf: BufId) -> Source<'a> {
         let block = self.storage.of(buf, self.place, self.thread);
         Source { grant: self, buf, block, stride: self.storage.stride(buf, self.place) }
     }
@@ -67,7 +67,7 @@ impl<'a> Grant<'a> {
     ///
     /// No other thread touches what is written through it while the instruction is executed, nor does
     /// this one by another view. It is so for the thread's share of what the instruction declares.
-    pub(super) unsafe fn target(&self, buf: BufId) -> Target<'_> {
+    pub(crate) unsafe fn target(&'a self, buf: BufId) -> Target<'a> {
         if cfg!(debug_assertions) {
             let taken = self.taken.iter().find(|taken| taken.get().is_none_or(|own| own == buf));
             let taken = taken.expect("an instruction writes few buffers");
@@ -82,7 +82,7 @@ impl<'a> Grant<'a> {
     /// # Safety
     ///
     /// As [`Grant::source`] for what is read, and as [`Grant::target`] for what is stored.
-    pub(super) unsafe fn pages(&self, buf: BufId, state: usize) -> StatePages<'_> {
+    pub(crate) unsafe fn pages(&'a self, buf: BufId, state: usize) -> StatePages<'a> {
         StatePages { grant: self, buf, layout: self.storage.state(state, self.place) }
     }
 
@@ -128,7 +128,7 @@ impl<'a> Grant<'a> {
 
 /// A buffer to read.
 #[derive(Copy, Clone)]
-pub(super) struct Source<'a> {
+pub(crate) struct Source<'a> {
     grant: &'a Grant<'a>,
     buf: BufId,
     block: Block,
@@ -137,7 +137,7 @@ pub(super) struct Source<'a> {
 
 impl<'a> Source<'a> {
     /// The first `width` f32 of a row.
-    pub(super) fn row(&self, row: usize, width: usize) -> &'a [f32] {
+    pub(crate) fn row(&self, row: usize, width: usize) -> &'a [f32] {
         self.grant.check(self.buf, false, self.grant.place, row..row + 1);
         // SAFETY: the contract of `Grant::source`.
         let all = unsafe { self.block.sub(row * self.stride, self.stride).as_slice::<f32>() };
@@ -145,12 +145,12 @@ impl<'a> Source<'a> {
     }
 
     /// Columns `cols` of rows `rows` of f32.
-    pub(super) fn columns(&self, rows: Range<usize>, cols: Range<usize>) -> Rows<'a, f32> {
+    pub(crate) fn columns(&self, rows: Range<usize>, cols: Range<usize>) -> Rows<'a, f32> {
         self.rows(rows, cols, self.stride / size_of::<f32>())
     }
 
     /// Bytes `bytes` of each of the rows `rows`.
-    pub(super) fn bytes(&self, rows: Range<usize>, bytes: Range<usize>) -> Rows<'a, u8> {
+    pub(crate) fn bytes(&self, rows: Range<usize>, bytes: Range<usize>) -> Rows<'a, u8> {
         self.rows(rows, bytes, self.stride)
     }
 
@@ -168,7 +168,7 @@ impl<'a> Source<'a> {
     }
 
     /// The same buffer in another place.
-    pub(super) fn on(self, place: usize) -> SourceOn<'a> {
+    pub(crate) fn on(self, place: usize) -> SourceOn<'a> {
         let storage = self.grant.storage;
         let (block, stride) = (storage.on(self.buf, place), storage.stride(self.buf, place));
         SourceOn { of: Source { block, stride, ..self }, place }
@@ -177,14 +177,14 @@ impl<'a> Source<'a> {
 
 /// A buffer to read, of another place.
 #[derive(Copy, Clone)]
-pub(super) struct SourceOn<'a> {
+pub(crate) struct SourceOn<'a> {
     of: Source<'a>,
     place: usize,
 }
 
 impl<'a> SourceOn<'a> {
     /// Columns `cols` of a row of f32.
-    pub(super) fn columns(&self, row: usize, cols: Range<usize>) -> &'a [f32] {
+    pub(crate) fn columns(&self, row: usize, cols: Range<usize>) -> &'a [f32] {
         let Source { grant, buf, block, stride } = self.of;
         grant.check(buf, false, self.place, row..row + 1);
         // SAFETY: the contract of `Grant::source`.
@@ -194,7 +194,7 @@ impl<'a> SourceOn<'a> {
 }
 
 /// A buffer to write.
-pub(super) struct Target<'a> {
+pub(crate) struct Target<'a> {
     grant: &'a Grant<'a>,
     buf: BufId,
     block: Block,
@@ -203,17 +203,17 @@ pub(super) struct Target<'a> {
 
 impl Target<'_> {
     /// The first `width` f32 of a row; only of the thread's share.
-    pub(super) fn row(&mut self, row: usize, width: usize) -> &mut [f32] {
+    pub(crate) fn row(&mut self, row: usize, width: usize) -> &mut [f32] {
         &mut self.whole_row(row)[..width]
     }
 
     /// The first `bytes` bytes of a row; only of the thread's share.
-    pub(super) fn bytes(&mut self, row: usize, bytes: usize) -> &mut [u8] {
+    pub(crate) fn bytes(&mut self, row: usize, bytes: usize) -> &mut [u8] {
         &mut self.whole_row(row)[..bytes]
     }
 
     /// The same of a row, and those of the row after it; both of the thread's share.
-    pub(super) fn bytes_and_next(&mut self, row: usize, bytes: usize) -> (&mut [u8], &[u8]) {
+    pub(crate) fn bytes_and_next(&mut self, row: usize, bytes: usize) -> (&mut [u8], &[u8]) {
         self.grant.check(self.buf, true, self.grant.place, row..row + 2);
         // SAFETY: the contract of `Grant::target`; the slice borrows the only target of the buffer.
         let both = unsafe { self.block.sub(row * self.stride, 2 * self.stride).as_mut_slice() };
@@ -228,13 +228,13 @@ impl Target<'_> {
     }
 
     /// Columns `cols` of rows `rows` of f32; only of the thread's share.
-    pub(super) fn columns(&mut self, rows: Range<usize>, cols: Range<usize>) -> RowsMut<'_, f32> {
+    pub(crate) fn columns(&mut self, rows: Range<usize>, cols: Range<usize>) -> RowsMut<'_, f32> {
         self.grant.check(self.buf, true, self.grant.place, rows.clone());
         columns_of(self.block, self.stride, rows, cols)
     }
 
     /// The same of the copy in another place.
-    pub(super) fn columns_on(
+    pub(crate) fn columns_on(
         &mut self,
         place: usize,
         rows: Range<usize>,
@@ -246,7 +246,7 @@ impl Target<'_> {
     }
 
     /// Whether its rows are the caller's.
-    pub(super) fn is_host(&self) -> bool {
+    pub(crate) fn is_host(&self) -> bool {
         self.grant.storage.is_host(self.buf)
     }
 }
@@ -270,7 +270,7 @@ fn columns_of<'t>(
 
 /// The pages of a state: of a layer's keys and values, two pieces for each head, its latents, or of a
 /// state of fixed size.
-pub(super) struct StatePages<'a> {
+pub(crate) struct StatePages<'a> {
     grant: &'a Grant<'a>,
     buf: BufId,
     layout: &'a StateLayout,
@@ -278,19 +278,19 @@ pub(super) struct StatePages<'a> {
 
 impl StatePages<'_> {
     /// How they store keys and values.
-    pub(super) fn kv(&self) -> KvTypes {
+    pub(crate) fn kv(&self) -> KvTypes {
         self.layout.kv()
     }
 
     /// A piece of a page.
-    pub(super) fn piece<E: Pod>(&self, page: PageId, piece: usize) -> &[E] {
+    pub(crate) fn piece<E: Pod>(&self, page: PageId, piece: usize) -> &[E] {
         self.grant.check(self.buf, false, self.grant.place, 0..0);
         // SAFETY: the contract of `Grant::pages`; the slice borrows the only view of them.
         unsafe { self.layout.piece(page, piece).as_slice() }
     }
 
     /// The same to write; only where no other thread reads or writes.
-    pub(super) fn piece_mut<E: Pod>(&mut self, page: PageId, piece: usize) -> &mut [E] {
+    pub(crate) fn piece_mut<E: Pod>(&mut self, page: PageId, piece: usize) -> &mut [E] {
         self.grant.check(self.buf, true, self.grant.place, 0..0);
         // SAFETY: as above.
         unsafe { self.layout.piece(page, piece).as_mut_slice() }
@@ -298,14 +298,14 @@ impl StatePages<'_> {
 
     /// Some pieces of a state of fixed size, which lie one after the other; only where no other thread reads
     /// or writes.
-    pub(super) fn fixed_mut(&mut self, page: PageId, pieces: Range<usize>) -> &mut [f32] {
+    pub(crate) fn fixed_mut(&mut self, page: PageId, pieces: Range<usize>) -> &mut [f32] {
         self.grant.check(self.buf, true, self.grant.place, 0..0);
         // SAFETY: the contract of `Grant::pages`; the slice borrows the only view of them.
         unsafe { self.layout.run(page, pieces).as_mut_slice() }
     }
 
     /// Copies such pieces from one page to another.
-    pub(super) fn copy_fixed(&mut self, (from, to): (PageId, PageId), pieces: Range<usize>) {
+    pub(crate) fn copy_fixed(&mut self, (from, to): (PageId, PageId), pieces: Range<usize>) {
         assert_ne!(from, to, "a state is kept in a page of its own");
         self.grant.check(self.buf, true, self.grant.place, 0..0);
         let [from, to] = [from, to].map(|page| self.layout.run(page, pieces.clone()));
@@ -314,22 +314,22 @@ impl StatePages<'_> {
     }
 
     /// Keys of one KV head of a page.
-    pub(super) fn keys<E: Pod>(&self, page: PageId, head: usize) -> &[E] {
+    pub(crate) fn keys<E: Pod>(&self, page: PageId, head: usize) -> &[E] {
         self.piece(page, 2 * head)
     }
 
     /// Values of one KV head of a page.
-    pub(super) fn values<E: Pod>(&self, page: PageId, head: usize) -> &[E] {
+    pub(crate) fn values<E: Pod>(&self, page: PageId, head: usize) -> &[E] {
         self.piece(page, 2 * head + 1)
     }
 
     /// The keys of one KV head of a page to store to; `piece_mut` of their number.
-    pub(super) fn keys_mut(&mut self, page: PageId, head: usize) -> KvPageMut<'_> {
+    pub(crate) fn keys_mut(&mut self, page: PageId, head: usize) -> KvPageMut<'_> {
         self.half_mut(self.kv().keys, page, 2 * head)
     }
 
     /// The same of the values.
-    pub(super) fn values_mut(&mut self, page: PageId, head: usize) -> KvPageMut<'_> {
+    pub(crate) fn values_mut(&mut self, page: PageId, head: usize) -> KvPageMut<'_> {
         self.half_mut(self.kv().values, page, 2 * head + 1)
     }
 

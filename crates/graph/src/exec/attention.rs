@@ -13,8 +13,8 @@ use super::access::{Source, StatePages, Target};
 use super::items::{Items, TileOrder};
 use super::keys::{Keys, Spans, TILE_ROWS_MAX, page};
 use super::placing::Placing;
-use crate::instr::HeadInputs;
 use crate::op::{Attention, Heads};
+use crate::operators::HeadInputs;
 use crate::state::KvType;
 use crate::step::{Class, PageId};
 use kernels::{
@@ -36,7 +36,7 @@ pub(crate) fn tile_tokens(heads: &Heads) -> usize {
 
 /// f32 of scratch: queries, the same quantised, states of a range, folded states, kernel scratch,
 /// heads on their way; or the keys of a page and heads on their way.
-pub(super) fn scratch_len(heads: &Heads) -> usize {
+pub(crate) fn scratch_len(heads: &Heads) -> usize {
     let (rows, dim) = (tile_tokens(heads) * heads.group(), heads.widest());
     let states = 2 * rows * attn_state_len(dim);
     let kernel = attn_scratch_len(rows) + turned_len(heads, dim);
@@ -118,12 +118,12 @@ impl AddedRoom<'_> {
 
 impl<'a> Thread<'a> {
     /// Elements of a node's `q | k | v` row before head `head` of each section.
-    pub(super) fn column(&self, heads: &Heads, section: usize, head: usize) -> usize {
+    pub(crate) fn column(&self, heads: &Heads, section: usize, head: usize) -> usize {
         heads.sections(self.node)[section] + head * heads.dim
     }
 
     /// Elements of the layer's heads as its cache has them.
-    pub(super) fn stored(&self, spec: &Attention) -> usize {
+    pub(crate) fn stored(&self, spec: &Attention) -> usize {
         spec.heads.stored(self.step.storage.state(spec.cache, self.place).kv())
     }
 
@@ -169,7 +169,7 @@ impl<'a> Thread<'a> {
     }
 
     /// The step as the layer's KV class has it.
-    pub(super) fn class(&self, spec: &Attention) -> &'a Class {
+    pub(crate) fn class(&self, spec: &Attention) -> &'a Class {
         &self.input.classes[self.step.graph.states[spec.cache].class]
     }
 
@@ -239,7 +239,7 @@ impl<'a> Thread<'a> {
 
     /// Items are (query tile, KV head), dealt in turn: late tiles see more keys than early ones.
     #[expect(clippy::too_many_arguments, reason = "what the instruction names, room and the pool")]
-    pub(super) fn attend_fused(
+    pub(crate) fn attend_fused(
         &self,
         qkv: Source<'_>,
         place: HeadInputs<Source<'_>>,
@@ -357,7 +357,7 @@ impl<'a> Thread<'a> {
     /// appends its key and value first. States of ranges that
     /// a thread folds are left in the row of the last of them.
     #[expect(clippy::too_many_arguments, reason = "what the instruction names, and room")]
-    pub(super) fn attend_split(
+    pub(crate) fn attend_split(
         &self,
         qkv: Source<'_>,
         place: HeadInputs<Source<'_>>,
@@ -426,7 +426,7 @@ impl<'a> Thread<'a> {
     }
 
     /// Folds the states of each token's ranges in order and finishes every head.
-    pub(super) fn join(
+    pub(crate) fn join(
         &self,
         states: Source<'_>,
         spec: &Attention,

@@ -10,7 +10,7 @@ use kernels::TILE_ROWS;
 
 impl Thread<'_> {
     /// The product of each head's part of the rows with its block, behind what is `carried` over from there.
-    pub(super) fn matmul_by_head(
+    pub(crate) fn matmul_by_head(
         &self,
         own: &Own<'_>,
         acts: Operand<Source<'_>>,

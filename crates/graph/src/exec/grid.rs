@@ -22,7 +22,7 @@ const PRODUCTS_PER_BYTE: usize = 16;
 const MOST_PIECES: usize = 16;
 
 /// What a thread multiplies of a matrix.
-pub(super) struct Own<'a> {
+pub(crate) struct Own<'a> {
     pub schedule: Schedule,
     /// What goes together.
     pub block: Block,
@@ -37,7 +37,7 @@ pub(super) struct Own<'a> {
 impl Thread<'_> {
     /// Does what this thread is to do of the product of a matrix with `rows` rows of activations: its part, or with
     /// `worker` pieces, until those of all threads of the group are taken.
-    pub(super) fn product_of<'s>(
+    pub(crate) fn product_of<'s>(
         &'s self,
         matrix: MatrixId,
         rows: usize,
@@ -90,12 +90,12 @@ fn pieces(shard: &Shard, tokens: usize, rows: usize) -> usize {
 
 impl<'a> Own<'a> {
     /// The matrix.
-    pub(super) fn shard(&self) -> &'a Shard {
+    pub(crate) fn shard(&self) -> &'a Shard {
         self.shard
     }
 
     /// Its tiles of part `part`.
-    pub(super) fn tiles(&self, part: usize) -> Range<usize> {
+    pub(crate) fn tiles(&self, part: usize) -> Range<usize> {
         let all = self.bounds[self.seat.row]..self.bounds[self.seat.row + 1];
         let (piece, pieces) = self.piece;
         if pieces == 1 {
@@ -109,12 +109,12 @@ impl<'a> Own<'a> {
     }
 
     /// Its rows of activations.
-    pub(super) fn rows(&self) -> Range<usize> {
+    pub(crate) fn rows(&self) -> Range<usize> {
         self.rows.clone()
     }
 
     /// Whether a root with the columns `cols` of the node's `width` is its to sum.
-    pub(super) fn has(&self, cols: &Range<usize>, width: usize) -> bool {
+    pub(crate) fn has(&self, cols: &Range<usize>, width: usize) -> bool {
         self.schedule.grid.split_of(cols, width) == self.seat.split
     }
 }

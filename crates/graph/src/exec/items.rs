@@ -13,7 +13,7 @@ impl Thread<'_> {
     ///
     /// [`Plan::tasks`]: crate::Plan::tasks
     /// [`Deal::Items`]: crate::instr::Deal::Items
-    pub(super) fn each_in_turn(&self, items: usize, worker: &mut Worker, item: impl FnMut(usize)) {
+    pub(crate) fn each_in_turn(&self, items: usize, worker: &mut Worker, item: impl FnMut(usize)) {
         match self.step.plan.tasks {
             Some(policy) => worker.tasks(policy, Homes::None(items), item),
             None => (self.rank..items).step_by(self.size).for_each(item),
@@ -25,26 +25,26 @@ impl Thread<'_> {
 /// from its first range to its last. A thread's share is a run of items, so that consecutive ones
 /// need the same queries.
 #[derive(Copy, Clone)]
-pub(super) struct Items {
-    pub(super) kv_heads: usize,
-    pub(super) all: usize,
-    pub(super) threads: usize,
+pub(crate) struct Items {
+    pub(crate) kv_heads: usize,
+    pub(crate) all: usize,
+    pub(crate) threads: usize,
 }
 
 impl Items {
     /// The items of `rank`.
-    pub(super) fn of(&self, rank: usize) -> Range<usize> {
+    pub(crate) fn of(&self, rank: usize) -> Range<usize> {
         share(self.all, self.threads, rank)
     }
 
     /// The first item of a KV head of a token.
-    pub(super) fn first(&self, t: &Seen, kv: usize) -> usize {
+    pub(crate) fn first(&self, t: &Seen, kv: usize) -> usize {
         t.states as usize * self.kv_heads + kv * t.ranges()
     }
 
     /// How many ranges, from the first, the thread with `run` folds into one state: all that it has
     /// of them if it has the first one. None otherwise.
-    pub(super) fn folded(&self, t: &Seen, kv: usize, run: &Range<usize>) -> usize {
+    pub(crate) fn folded(&self, t: &Seen, kv: usize, run: &Range<usize>) -> usize {
         let first = self.first(t, kv);
         if run.contains(&first) { t.ranges().min(run.end - first) } else { 0 }
     }
@@ -54,7 +54,7 @@ impl Items {
 /// it goes from head to head, so that a thread's next items find the head's keys and values in its
 /// cache; bands are small parts of the whole, because late tiles see more keys than early ones.
 #[derive(Copy, Clone)]
-pub(super) struct TileOrder {
+pub(crate) struct TileOrder {
     kv_heads: usize,
     /// Tiles of a band.
     band: usize,
@@ -68,14 +68,14 @@ impl TileOrder {
     /// The fewest bands.
     const BANDS: usize = 4;
 
-    pub(super) fn new(tiles: usize, kv_heads: usize, threads: usize) -> TileOrder {
+    pub(crate) fn new(tiles: usize, kv_heads: usize, threads: usize) -> TileOrder {
         let band = threads * Self::RUN;
         let bands = if tiles < Self::BANDS * band { 0 } else { tiles / band };
         TileOrder { kv_heads, band, banded: bands * band * kv_heads }
     }
 
     /// Tile and KV head of an item.
-    pub(super) fn at(&self, item: usize) -> (usize, usize) {
+    pub(crate) fn at(&self, item: usize) -> (usize, usize) {
         let Some(rest) = item.checked_sub(self.banded) else {
             let (before, within) =
                 (item / self.band / self.kv_heads, item % (self.band * self.kv_heads));

@@ -7,40 +7,40 @@ use std::ops::Range;
 
 /// Keys of one range that some row sees.
 #[derive(Clone)]
-pub(super) struct Keys<'a> {
+pub(crate) struct Keys<'a> {
     /// A token of their sequence.
-    pub(super) token: &'a Seen,
-    pub(super) kv: usize,
+    pub(crate) token: &'a Seen,
+    pub(crate) kv: usize,
     /// By position.
     span: Range<usize>,
 }
 
 impl<'a> Keys<'a> {
     /// What the tokens from `first` to `last` see of the range `chunk`.
-    pub(super) fn new(first: &Seen, last: &'a Seen, kv: usize, chunk: usize) -> Keys<'a> {
+    pub(crate) fn new(first: &Seen, last: &'a Seen, kv: usize, chunk: usize) -> Keys<'a> {
         let (start, end) = (chunk * KV_CHUNK, (chunk + 1) * KV_CHUNK);
         Keys { token: last, kv, span: start.max(first.first as usize)..end.min(last.end as usize) }
     }
 
     /// Pages of the sequence that they lie in.
-    pub(super) fn pages(&self) -> Range<usize> {
+    pub(crate) fn pages(&self) -> Range<usize> {
         self.span.start / KV_PAGE..self.span.end.div_ceil(KV_PAGE)
     }
 }
 
 /// The most query rows of one item: groups larger than a tile go one token at a time.
-pub(super) const TILE_ROWS_MAX: usize = 128;
+pub(crate) const TILE_ROWS_MAX: usize = 128;
 
 /// The keys that each query row sees, counted from the first slot of the pages that are given.
 #[derive(Clone, Copy)]
-pub(super) struct Spans<'b> {
-    pub(super) starts: &'b [u32], // [rows]
-    pub(super) limits: &'b [u32], // [rows]
+pub(crate) struct Spans<'b> {
+    pub(crate) starts: &'b [u32], // [rows]
+    pub(crate) limits: &'b [u32], // [rows]
 }
 
 impl<'b> Spans<'b> {
     /// Those of the heads of a group, token by token.
-    pub(super) fn fill(
+    pub(crate) fn fill(
         to: &'b mut [[u32; TILE_ROWS_MAX]; 2],
         tokens: &[Seen],
         group: usize,
@@ -60,6 +60,6 @@ impl<'b> Spans<'b> {
 }
 
 /// A page of the sequence of `token`.
-pub(super) fn page(class: &Class, token: &Seen, at: usize) -> PageId {
+pub(crate) fn page(class: &Class, token: &Seen, at: usize) -> PageId {
     class.pages[token.table as usize + at - token.page as usize]
 }

@@ -6,11 +6,10 @@
 //! numbers. A row without adapters is not touched.
 
 use super::Thread;
-use super::access::{Source, Target};
-use super::matmul::{blocks, columns, copy};
+use super::access::Source;
+use super::matmul::{blocks, columns};
 use crate::adapter::{Low, Lows};
 use crate::builder::Graph;
-use crate::placement::share;
 use crate::step::Use;
 use crate::tensor::Domain;
 use crate::weight::MatrixId;
@@ -18,13 +17,13 @@ use kernels::{Acts, Piece, Rows, RowsMut, TILE_ROWS};
 use std::ops::Range;
 
 /// Rows that are multiplied by a tile of A at a time.
-const A_ROWS: usize = 32;
+pub(crate) const A_ROWS: usize = 32;
 /// Rows by tiles of B that are worked on at a time.
-const B_ROWS: usize = 16;
+pub(crate) const B_ROWS: usize = 16;
 const B_TILES: usize = 16;
 
 /// f32 of scratch that products with adapters need besides that of others.
-pub(super) fn scratch_len(graph: &Graph) -> usize {
+pub(crate) fn scratch_len(graph: &Graph) -> usize {
     match graph.most_rank {
         0 => 0,
         rank => B_ROWS * (rank + B_TILES * TILE_ROWS).max(A_ROWS),
@@ -33,7 +32,7 @@ pub(super) fn scratch_len(graph: &Graph) -> usize {
 
 /// What A of the adapters beside a matrix has given.
 #[derive(Copy, Clone)]
-pub(super) struct Sums<'a> {
+pub(crate) struct LowSums<'a> {
     pub of: Source<'a>,
     pub matrix: MatrixId,
     pub domain: Domain,
@@ -41,7 +40,7 @@ pub(super) struct Sums<'a> {
 
 impl Thread<'_> {
     /// Rows of a domain that have adapters, by adapter.
-    fn uses(&self, domain: Domain) -> &[Use] {
+    pub(crate) fn uses(&self, domain: Domain) -> &[Use] {
         match domain {
             Domain::Tokens => self.input.uses[0],
             Domain::Outputs => self.input.uses[1],
@@ -49,79 +48,14 @@ impl Thread<'_> {
         }
     }
 
-    fn lows(&self, matrix: MatrixId) -> &Lows {
+    pub(crate) fn lows(&self, matrix: MatrixId) -> &Lows {
         self.step.graph.lows(matrix).expect("adapters are beside it")
     }
 
-    /// The products with A: tiles by segments, dealt over the team.
-    pub(super) fn lora_a(
-        &self,
-        x: Source<'_>,
-        (matrix, domain): (MatrixId, Domain),
-        mut out: Target<'_>,
-        room: &mut [f32],
-    ) {
-        let (lows, uses) = (self.lows(matrix), self.uses(domain));
-        let of = |low: &Low| {
-            let own = uses.iter().filter(|one| one.adapter == low.adapter);
-            own.map(|one| one.rows.len()).sum::<usize>()
-        };
-        let node = lows.node(self.node);
-        let segments = lows.columns.leaves(node).len();
-        let items = |low: &Low| if of(low) > 0 { low.tiles() * segments } else { 0 };
-        let mine = share(lows.pairs.iter().map(items).sum(), self.size, self.rank);
-        let packed = self.step.weights.lows(matrix, self.node, self.group);
-        let mut before = 0;
-        for (low, packed) in lows.pairs.iter().zip(packed) {
-            let all = before..before + items(low);
-            before = all.end;
-            for item in mine.start.max(all.start)..mine.end.min(all.end) {
-                let (tile, segment) =
-                    ((item - all.start) / segments, (item - all.start) % segments);
-                let (cols, bytes) = self.segment(lows, low, segment);
-                let number = lows.columns.leaves(node).start + segment;
-                let to = low.at + number * low.padded() + tile * TILE_ROWS;
-                let weights = packed.a(tile, bytes);
-                let own = uses.iter().filter(|one| one.adapter == low.adapter);
-                for rows in own.flat_map(|one| blocks(as_usize(&one.rows), A_ROWS)) {
-                    let sums = &mut room[..rows.len() * TILE_ROWS];
-                    let view = RowsMut::new(sums, rows.len(), TILE_ROWS, TILE_ROWS);
-                    let pieces = Piece::whole(cols.len());
-                    let acts = Acts::F32(x.columns(rows.clone(), cols.clone()));
-                    self.step.kernels.matmul(low.types[0], weights, &pieces, acts, view);
-                    let cols = to..to + TILE_ROWS;
-                    if !lows.told {
-                        copy(sums, out.columns(rows, cols));
-                        continue;
-                    }
-                    let nodes = self.step.graph.nodes();
-                    for node in (0..nodes).map(|i| (self.node + i) % nodes) {
-                        copy(sums, out.columns_on(self.place_of(node), rows.clone(), cols.clone()));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Columns of the node's input that a segment of its own is, and where a tile of A has them.
-    fn segment(&self, lows: &Lows, low: &Low, segment: usize) -> (Range<usize>, Range<usize>) {
-        let node = lows.node(self.node);
-        let first = lows.columns.range(node).start;
-        let mut begin = 0;
-        for (at, cols) in lows.columns.segments(node).enumerate() {
-            let end = begin + kernels::tile_bytes(low.types[0], cols.len());
-            if at == segment {
-                return (cols.start - first..cols.end - first, begin..end);
-            }
-            begin = end;
-        }
-        unreachable!("a segment of the node")
-    }
-
     /// Adds the products with B to tiles of a part: `to` has the rows `rows`.
-    pub(super) fn adapt(
+    pub(crate) fn adapt(
         &self,
-        low: Sums<'_>,
+        low: LowSums<'_>,
         part: usize,
         (rows, tiles): (Range<usize>, &Range<usize>),
         to: &mut RowsMut<'_, f32>,
@@ -180,33 +114,8 @@ impl Thread<'_> {
         }
     }
 
-    /// The products with B beside a matrix whose columns nodes share, of tiles that are dealt over the team.
-    pub(super) fn lora_b(&self, low: Sums<'_>, mut out: Target<'_>, room: &mut [f32]) {
-        let all = self.step.graph.matrix(low.matrix).parts[0].rows.div_ceil(TILE_ROWS);
-        let tiles = share(all, self.size, self.rank);
-        if tiles.is_empty() {
-            return;
-        }
-        for one in self.uses(low.domain) {
-            for rows in blocks(as_usize(&one.rows), B_ROWS) {
-                let mut to = out.columns(rows.clone(), columns(0, &tiles));
-                (0..rows.len()).for_each(|row| to.row_mut(row).fill(0.0));
-            }
-        }
-        // All adapters of a row, whoever it was that made it zero.
-        let (mut first, mut last) = (usize::MAX, 0);
-        for one in self.uses(low.domain) {
-            let own = as_usize(&one.rows);
-            (first, last) = (first.min(own.start), last.max(own.end));
-        }
-        for rows in blocks(first.min(last)..last, B_ROWS) {
-            let mut to = out.columns(rows.clone(), columns(0, &tiles));
-            self.adapt(low, 0, (rows, &tiles), &mut to, room);
-        }
-    }
-
     /// Whether a row has adapters that are beside a matrix.
-    pub(super) fn is_adapted(&self, matrix: MatrixId, domain: Domain, row: usize) -> bool {
+    pub(crate) fn is_adapted(&self, matrix: MatrixId, domain: Domain, row: usize) -> bool {
         let lows = self.lows(matrix);
         self.uses(domain).iter().any(|one| {
             one.rows.contains(&(row as u32))
@@ -215,6 +124,6 @@ impl Thread<'_> {
     }
 }
 
-fn as_usize(rows: &Range<u32>) -> Range<usize> {
+pub(crate) fn as_usize(rows: &Range<u32>) -> Range<usize> {
     rows.start as usize..rows.end as usize
 }

@@ -8,7 +8,7 @@
 use super::Thread;
 use super::access::{Source, Target};
 use super::grid::Own;
-use super::low::Sums;
+use super::low::LowSums;
 use super::rows::keep;
 use crate::instr::Operand;
 use crate::load::{Packed, Root};
@@ -24,9 +24,9 @@ const BLOCK_ROWS: usize = 32;
 /// call multiplies 16 tiles by 16 tokens. (With 4 KiB prompts are 1 to 2 % slower on a Zen 5; November 2026.)
 const PRODUCT: usize = 8 * BLOCK_ROWS * TILE_ROWS;
 /// The same where activations are copied for many tiles: 192 KiB, so that they serve as many.
-pub(super) const PANEL_PRODUCT: usize = 48 << 10;
+pub(crate) const PANEL_PRODUCT: usize = 48 << 10;
 /// f32 of scratch: gate and up, or a product that goes to several nodes.
-pub(super) const SCRATCH: usize = 2 * PANEL_PRODUCT;
+pub(crate) const SCRATCH: usize = 2 * PANEL_PRODUCT;
 
 /// A thread's tiles end where a cache line does, so no two threads write to one.
 const _: () = assert!((TILE_ROWS * size_of::<f32>()).is_multiple_of(64));
@@ -41,25 +41,25 @@ struct Plus<'a> {
 
 /// What follows a product, tile by tile, after that.
 #[derive(Copy, Clone)]
-pub(super) struct After {
+pub(crate) struct After {
     pub activation: Option<Activation>,
     pub scale: f32,
     pub cap: Option<f32>,
 }
 
 /// The product is all.
-pub(super) const NOTHING: After = After { activation: None, scale: 1.0, cap: None };
+pub(crate) const NOTHING: After = After { activation: None, scale: 1.0, cap: None };
 
 impl Thread<'_> {
     /// Product with a matrix whose rows the nodes share, plus what adapters add, its bias, and what is to follow;
     /// with `told`, that goes there, on all nodes.
-    pub(super) fn matmul(
+    pub(crate) fn matmul(
         &self,
         own: &Own<'_>,
         acts: Operand<Source<'_>>,
         matrix: MatrixId,
         (after, told): (After, &mut Option<(TileSums, Target<'_>)>),
-        (low, room): (Option<Sums<'_>>, &mut [f32]),
+        (low, room): (Option<LowSums<'_>>, &mut [f32]),
         out: &mut Target<'_>,
     ) {
         // The logits of all nodes lie in one row: this node's begin at its first vocabulary row.
@@ -155,12 +155,12 @@ impl Thread<'_> {
         Some(&own[rows.start..rows.end.min(own.len())])
     }
 
-    pub(super) fn gated(
+    pub(crate) fn gated(
         &self,
         own: &Own<'_>,
         acts: Operand<Source<'_>>,
         (matrix, activation): (MatrixId, Activation),
-        (low, room): (Option<Sums<'_>>, &mut [f32]),
+        (low, room): (Option<LowSums<'_>>, &mut [f32]),
         out: &mut Target<'_>,
         scratch: &mut [f32],
     ) {
@@ -188,7 +188,7 @@ impl Thread<'_> {
     fn gated_piece(
         &self,
         (matrix, [gate, up]): (MatrixId, [(How, &Packed); 2]),
-        (acts, (low, room)): (Operand<Source<'_>>, (Option<Sums<'_>>, &mut [f32])),
+        (acts, (low, room)): (Operand<Source<'_>>, (Option<LowSums<'_>>, &mut [f32])),
         activation: Activation,
         out: &mut Target<'_>,
         (rows, tiles): (Range<usize>, Range<usize>),
@@ -225,7 +225,7 @@ impl Thread<'_> {
 
     /// Product with a matrix whose columns the nodes share, this node's in `splits` runs: every root of
     /// the summation tree goes to its slot of this node's copy or, to `push`, of every node's.
-    pub(super) fn matmul_partial(
+    pub(crate) fn matmul_partial(
         &self,
         own: &Own<'_>,
         acts: Operand<Source<'_>>,
@@ -272,7 +272,7 @@ impl Thread<'_> {
 
     /// How the thread multiplies a part: as the schedule says, or as is usual for all of its rows, of which
     /// kernels see some at a time.
-    pub(super) fn how(&self, own: &Own<'_>, part: &Packed) -> How {
+    pub(crate) fn how(&self, own: &Own<'_>, part: &Packed) -> How {
         let how = self.step.plan.schedules.resolve(own.schedule.how, part.ty);
         self.step.kernels.usual(how, part.ty, own.rows().len(), self.size)
     }
@@ -317,7 +317,7 @@ impl Thread<'_> {
     }
 
     /// The activations that `part` multiplies: rows `rows`, columns `cols`.
-    pub(super) fn acts<'s>(
+    pub(crate) fn acts<'s>(
         &self,
         acts: Operand<Source<'s>>,
         part: &Packed,
@@ -340,7 +340,7 @@ impl Thread<'_> {
 
     /// The thread's rows of activations in blocks, as `part` takes them: the schedule's, or those that
     /// stay in the cache.
-    pub(super) fn row_blocks(
+    pub(crate) fn row_blocks(
         &self,
         own: &Own<'_>,
         part: &Packed,
@@ -371,7 +371,7 @@ pub(crate) fn tokens_that_fit(plan: &Plan, block: Block, bytes: usize) -> usize 
 }
 
 /// The columns of an output, which begins at `first`, that tiles give.
-pub(super) fn columns(first: usize, tiles: &Range<usize>) -> Range<usize> {
+pub(crate) fn columns(first: usize, tiles: &Range<usize>) -> Range<usize> {
     first + tiles.start * TILE_ROWS..first + tiles.end * TILE_ROWS
 }
 
@@ -401,7 +401,7 @@ fn finish(kernels: &Kernels, plus: Plus<'_>, after: After, to: &mut RowsMut<'_, 
 }
 
 /// Rows, one after the other, to their places.
-pub(super) fn copy(from: &[f32], mut to: RowsMut<'_, f32>) {
+pub(crate) fn copy(from: &[f32], mut to: RowsMut<'_, f32>) {
     let width = to.width();
     for (row, from) in from.chunks_exact(width).enumerate() {
         to.row_mut(row).copy_from_slice(from);
@@ -409,14 +409,14 @@ pub(super) fn copy(from: &[f32], mut to: RowsMut<'_, f32>) {
 }
 
 /// `range` in pieces of `size`, at least one element each.
-pub(super) fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     let size = size.max(1);
     range.step_by(size).map(move |start| start..start.saturating_add(size).min(end))
 }
 
 /// Rows by tiles in pieces whose product fits in the scratch, if they can be of whole blocks.
-pub(super) fn pieces(
+pub(crate) fn pieces(
     rows: Range<usize>,
     tiles: &Range<usize>,
     block: Block,

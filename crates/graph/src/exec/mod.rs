@@ -1,40 +1,43 @@
 //! The executor's inner side: one thread walks the compiled stages.
 //!
-//! [`Thread::execute`] hands every instruction views of the buffers that it declares (see [`access`]).
+//! [`Thread::execute`] hands every instruction a [`Run`], which gives views of the buffers that it declares (see
+//! [`access`]).
 
 mod access;
 mod attention;
 mod by_head;
 mod copies;
-mod experts;
 mod grid;
 mod items;
 mod keys;
 mod low;
 mod matmul;
+mod pieces;
 mod placing;
-mod recurrent;
 mod rows;
+mod slots;
 mod squares;
-mod streams;
-mod sums;
 mod tree;
 mod trial;
 
+pub(crate) use access::{Source, StatePages, Target};
 pub(crate) use attention::tile_tokens;
 pub(crate) use copies::{copy_pages, page_bytes, read_page, write_page};
-use experts::{Chosen, Desk};
-use low::Sums;
-use matmul::{After, NOTHING};
+pub(crate) use low::{A_ROWS, B_ROWS, LowSums, as_usize};
+pub(crate) use matmul::{After, NOTHING, PANEL_PRODUCT, SCRATCH, blocks, columns, copy, pieces};
 pub(crate) use matmul::{tiles_that_fit, tokens_that_fit};
-use sums::{Partials, Summands};
+pub(crate) use pieces::deal_pieces;
+pub(crate) use rows::keep;
+pub(crate) use slots::{CHUNK, Chosen, Slots, sorting_room};
+pub(crate) use tree::{LEVELS, Tree};
 pub(crate) use trial::{Trial, time};
 
 use crate::book::Cost;
+use crate::buffer::BufId;
 use crate::builder::Graph;
 use crate::compile::Stage;
 use crate::deal::Dealt;
-use crate::instr::{Finish, Gather, Instr, InstrKind, Work};
+use crate::instr::{Instr, Work};
 use crate::load::WeightTable;
 use crate::lower::Variant;
 use crate::placement::share;
@@ -45,7 +48,7 @@ use crate::step::{Input, StepInput};
 use crate::storage::{Places, Scratch};
 use crate::tally::Tally;
 use crate::tensor::Domain;
-use crate::weight::SplitBy;
+use crate::weight::VectorId;
 use access::Grant;
 use kernels::Kernels;
 use std::collections::HashMap;
@@ -105,22 +108,22 @@ pub(crate) struct StepPart<'a> {
 }
 
 /// A step as one thread sees it.
-struct Step<'a> {
-    graph: &'a Graph,
-    kernels: &'static Kernels,
-    plan: &'a Plan,
-    storage: &'a Places,
-    weights: &'a WeightTable,
+pub(crate) struct Step<'a> {
+    pub graph: &'a Graph,
+    pub kernels: &'static Kernels,
+    pub plan: &'a Plan,
+    pub storage: &'a Places,
+    pub weights: &'a WeightTable,
     /// Which threads take part ([`Plan::level`]).
-    level: usize,
+    pub level: usize,
     /// The thread's number among all that do, and how many they are.
-    among: (usize, usize),
+    pub among: (usize, usize),
     /// How every product is dealt while one way is tried ([`trial`]).
-    trial: Option<Dealt<'a>>,
+    pub trial: Option<Dealt<'a>>,
     /// Whether threads take over tiles of products ([`Stage::shared`]).
-    shares: bool,
+    pub shares: bool,
     /// f32 at the end of scratch that are for products with adapters.
-    low_scratch: usize,
+    pub low_scratch: usize,
 }
 
 /// Runs a step, whose parts follow each other (there is one except in a pipeline), as one thread of
@@ -190,50 +193,107 @@ pub(crate) fn scratch<'a>(
     let attention =
         graph.states.iter().filter_map(State::heads).map(attention::scratch_len).max().unwrap_or(0);
     let floats = attention.max(matmul::SCRATCH);
-    let of = |instr: &Instr| match &instr.kind {
-        InstrKind::Residual { sum, also, width, finish, .. } => {
-            let also = also.as_ref().map(|also| &also.sum);
-            Scratch { floats: sums::scratch_len((sum, also), *width, finish), ..Scratch::default() }
-        }
-        InstrKind::Recurrence { spec, .. } => {
-            Scratch { floats: recurrent::scratch_len(spec), ..Scratch::default() }
-        }
-        InstrKind::Concat { width, .. } => Scratch { floats: 2 * width, ..Scratch::default() },
-        InstrKind::Streams { count, width, .. } => {
-            Scratch { floats: streams::scratch_len(*count, *width), ..Scratch::default() }
-        }
-        _ => experts::room(graph, instr, tokens),
-    };
     let instrs = stages.flat_map(|s| &s.instrs);
-    let all = instrs.map(of).fold(Scratch { floats, ..Scratch::default() }, Scratch::max);
+    let all = instrs.map(|instr| instr.does.scratch(graph, tokens));
+    let all = all.fold(Scratch { floats, ..Scratch::default() }, Scratch::max);
     Scratch { floats: all.floats + low::scratch_len(graph), ..all }
 }
 
+/// What one thread does an instruction with.
+pub(crate) struct Run<'r> {
+    pub thread: &'r Thread<'r>,
+    grant: &'r Grant<'r>,
+    /// What the rows are.
+    pub domain: Domain,
+    /// The thread's own; none where work is in tiles or items.
+    pub rows: Range<usize>,
+    /// The thread's scratch: f32.
+    pub scratch: &'r mut [f32],
+    /// u32.
+    pub words: &'r mut [u32],
+    /// Bytes.
+    pub bytes: &'r mut [u8],
+    /// f32 for products with adapters.
+    pub room: &'r mut [f32],
+    pub worker: &'r mut Worker,
+    /// Whether threads take over tiles of a product from each other.
+    pub shared: bool,
+}
+
+impl<'r> Run<'r> {
+    /// A view to read a buffer.
+    pub(crate) fn source(&self, buf: BufId) -> Source<'r> {
+        // SAFETY: the view is of a buffer that the instruction declares, and waits stand between what is declared and
+        // what others write.
+        unsafe { self.grant.source(buf) }
+    }
+
+    /// A view to write a buffer.
+    pub(crate) fn target(&self, buf: BufId) -> Target<'r> {
+        // SAFETY: as above, and writes stay in the thread's share: rows as `rows` gives them, tiles and items as they
+        // are dealt. No two views of one buffer are used at a time.
+        unsafe { self.grant.target(buf) }
+    }
+
+    /// A view of the pages of a state.
+    pub(crate) fn pages(&self, buf: BufId, state: usize) -> StatePages<'r> {
+        // SAFETY: as above. Tokens of a page are dealt to one thread, and a range that is appended to is read by the
+        // item that appends.
+        unsafe { self.grant.pages(buf, state) }
+    }
+
+    pub(crate) fn graph(&self) -> &'r Graph {
+        self.thread.step.graph
+    }
+
+    pub(crate) fn kernels(&self) -> &'static Kernels {
+        self.thread.step.kernels
+    }
+
+    /// A vector of weights.
+    pub(crate) fn vector(&self, of: VectorId) -> &'r [f32] {
+        self.thread.step.weights.vector(of, self.thread.group)
+    }
+
+    /// Rows of the domain in this step.
+    pub(crate) fn count(&self) -> usize {
+        self.thread.count(self.domain)
+    }
+
+    /// Copies the thread's rows from one buffer to another.
+    pub(crate) fn copy_rows(self, from: BufId, to: BufId, width: usize) {
+        let (from, mut to) = (self.source(from), self.target(to));
+        for row in self.rows {
+            to.row(row, width).copy_from_slice(from.row(row, width));
+        }
+    }
+}
+
 /// One thread's view of the step.
-struct Thread<'a> {
-    step: &'a Step<'a>,
-    input: Input<'a>,
+pub(crate) struct Thread<'a> {
+    pub step: &'a Step<'a>,
+    pub input: Input<'a>,
     /// The part of the step, and who is told of the experts that it chooses.
-    part: usize,
-    tally: Option<&'a Tally>,
+    pub part: usize,
+    pub tally: Option<&'a Tally>,
     /// Rows of logits and hidden states before this part's.
-    logits_before: usize,
-    hidden_before: usize,
+    pub logits_before: usize,
+    pub hidden_before: usize,
     /// Which of two alternating buffers this part of the step uses.
-    turn: usize,
+    pub turn: usize,
     /// The node of the graph whose tensors it works on.
-    node: usize,
+    pub node: usize,
     /// Where its team's buffers lie.
-    place: usize,
+    pub place: usize,
     /// Its group, whose memory is near.
-    group: usize,
+    pub group: usize,
     /// Its number in the team, and the team's size.
-    rank: usize,
-    size: usize,
+    pub rank: usize,
+    pub size: usize,
     /// Its number in the pool.
-    id: usize,
+    pub id: usize,
     /// Its share of the step's tokens, and of its outputs.
-    shares: [Range<usize>; 2],
+    pub shares: [Range<usize>; 2],
 }
 
 impl<'a> Thread<'a> {
@@ -263,18 +323,6 @@ impl<'a> Thread<'a> {
     fn execute<W: Watch>(&self, instr: &Instr, (worker, shared): (&mut Worker, bool), watch: &W) {
         let domain = instr.domain;
         let grant = Grant::new(self.step.storage, instr, self.place, self.id, &self.shares);
-        // SAFETY: every view below is of a buffer that the instruction declares, and what is done with
-        // it stays in the thread's share: rows as `rows` gives them, tiles and items as they are
-        // dealt. No two views of one buffer are used at a time.
-        let source = |buf| unsafe { grant.source(buf) };
-        // SAFETY: as above.
-        let target = |buf| unsafe { grant.target(buf) };
-        // SAFETY: as above. Tokens of a page are dealt to one thread, and a range that is appended to is
-        // read by the item that appends.
-        let pages = |buf, cache| unsafe { grant.pages(buf, cache) };
-        if let Some(squares) = watch.squares() {
-            self.sum_squares(instr, squares, source);
-        }
         let [floats, words, bytes] = self.step.storage.scratch(self.id);
         // SAFETY: the block is this thread's own, and this is the only slice of it.
         let scratch = unsafe { floats.as_mut_slice::<f32>() };
@@ -283,220 +331,16 @@ impl<'a> Thread<'a> {
         // SAFETY: as above.
         let (words, bytes) = unsafe { (words.as_mut_slice::<u32>(), bytes.as_mut_slice::<u8>()) };
         let rows = instr.work.map_or(0..0, |work| self.rows(domain, work));
-        match &instr.kind {
-            InstrKind::RopeTable { rope, out } => self.rope_table(*rope, target(*out)),
-            InstrKind::Embed { table, scale, added, insets, out } => {
-                self.embed(*table, *scale, (*added, *insets), target(*out));
-            }
-            InstrKind::Receive { from, out, width } => {
-                let (from, mut out) = (source(from[self.turn]), target(*out));
-                for row in rows {
-                    out.row(row, *width).copy_from_slice(from.row(row, *width));
-                }
-            }
-            InstrKind::Send { x, to, width } => {
-                let (x, mut to) = (source(*x), target(to[self.turn]));
-                for row in rows {
-                    let mut to = to.columns_on(self.place + 1, row..row + 1, 0..*width);
-                    to.row_mut(0).copy_from_slice(x.row(row, *width));
-                }
-            }
-            InstrKind::Load { x, out, width } => {
-                let (x, mut out) = (source(*x), target(*out));
-                for row in 0..self.count(domain) {
-                    out.row(row, *width).copy_from_slice(x.row(row, *width));
-                }
-            }
-            InstrKind::Norm { x, norm, out } => {
-                self.norm(source(*x), norm, target(*out), rows);
-            }
-            InstrKind::Quantize { x, kind, matrix, out } => {
-                self.quantize(source(*x), (*kind, *matrix), target(*out), rows, scratch);
-            }
-            InstrKind::LoraA { x, matrix, out, .. } => {
-                self.lora_a(source(*x), (*matrix, domain), target(*out), room);
-            }
-            InstrKind::LoraB { low, matrix, out } => {
-                let low = Sums { of: source(*low), matrix: *matrix, domain };
-                self.lora_b(low, target(*out), room);
-            }
-            InstrKind::MatMul {
-                acts,
-                carried,
-                matrix,
-                activation,
-                out,
-                push,
-                splits,
-                told,
-                low,
-            } => {
-                let (acts, mut out, rows) = (acts.map(source), target(*out), self.count(domain));
-                let of = self.step.graph.matrix(*matrix);
-                let carried = carried.map(source);
-                let after = After { activation: *activation, ..NOTHING };
-                let mut told = told.map(|(what, to)| (what, target(to)));
-                let low = low.map(|low| Sums { of: source(low), matrix: *matrix, domain });
-                self.product_of(*matrix, rows, shared.then_some(worker), |own| match of.split {
-                    SplitBy::Rows if let Some(by_head) = &of.by_head => {
-                        self.matmul_by_head(own, acts, carried, by_head, &mut out);
-                    }
-                    SplitBy::Rows => {
-                        let then = (after, &mut told);
-                        self.matmul(own, acts, *matrix, then, (low, &mut *room), &mut out);
-                    }
-                    SplitBy::Cols => {
-                        let way = (*push, *splits);
-                        self.matmul_partial(own, acts, *matrix, &mut out, way, scratch);
-                    }
-                });
-            }
-            InstrKind::Logits { acts, matrix, scale, cap, out, low } => {
-                let after = After { scale: *scale, cap: *cap, ..NOTHING };
-                let (acts, rows) = (acts.map(source), self.input.logits);
-                let low = low.map(|low| Sums { of: source(low), matrix: *matrix, domain });
-                let mut out = target(*out);
-                self.product_of(*matrix, rows, shared.then_some(worker), |own| {
-                    let then = (after, &mut None);
-                    self.matmul(own, acts, *matrix, then, (low, &mut *room), &mut out);
-                });
-            }
-            // Every node has them all.
-            InstrKind::Hidden { .. } if self.node > 0 => {}
-            InstrKind::Hidden { x, out, width, at } => {
-                let (x, mut out) = (source(*x), target(*out));
-                let (logits, before) = (self.input.logits, self.hidden_before);
-                for row in rows.filter(|row| *row >= logits) {
-                    let to = out.row(before + row - logits, at + width);
-                    to[*at..].copy_from_slice(x.row(row, *width));
-                }
-            }
-            InstrKind::Gated { acts, matrix, activation, out, low } => {
-                let (acts, rows) = (acts.map(source), self.count(domain));
-                let low = low.map(|low| Sums { of: source(low), matrix: *matrix, domain });
-                let (of, mut out) = ((*matrix, *activation), target(*out));
-                self.product_of(*matrix, rows, shared.then_some(worker), |own| {
-                    self.gated(own, acts, of, (low, &mut *room), &mut out, scratch);
-                });
-            }
-            InstrKind::Choose { scores, router, out } => {
-                self.choose(source(*scores), router, target(*out), rows, scratch);
-            }
-            InstrKind::ExpertsUp { acts, chosen, count, bank, expert, route, out } => {
-                let (acts, tokens) = (acts.map(source), self.count(domain));
-                let chosen = Chosen { of: source(*chosen), count: *count, tokens };
-                let desk = Desk { floats: scratch, words, bytes };
-                self.experts_up(acts, chosen, (*bank, *expert, *route), target(*out), desk);
-            }
-            InstrKind::ExpertsDown { acts, chosen, count, bank, leaves, out, push, .. } => {
-                let (acts, tokens) = (acts.map(source), self.count(domain));
-                let chosen = Chosen { of: source(*chosen), count: *count, tokens };
-                let desk = Desk { floats: scratch, words, bytes };
-                let of = (*bank, &*leaves[self.node], *push);
-                self.experts_down(acts, chosen, of, target(*out), desk);
-            }
-            InstrKind::Prepare { from, place, spec, cache } => {
-                let place = place.map(source);
-                let from = source(from.keys());
-                self.prepare(from, place, spec, pages(*cache, spec.cache), scratch);
-            }
-            InstrKind::AttendFused { from, place, spec, out, cache } => {
-                let (place, pages) = (place.map(source), pages(*cache, spec.cache));
-                let out = target(*out);
-                self.attend_fused(source(from.qkv), place, spec, &pages, out, scratch, worker);
-            }
-            InstrKind::AttendSplit { from, place, append, spec, states, cache } => {
-                let (place, pages) = (place.map(source), pages(*cache, spec.cache));
-                let states = target(*states);
-                self.attend_split(source(from.qkv), place, *append, spec, pages, states, scratch);
-            }
-            InstrKind::Join { states, spec, out } => {
-                self.join(source(*states), spec, target(*out), rows, scratch);
-            }
-            InstrKind::Convolution { x, state, spec, out } => {
-                let state = pages(*state, spec.state);
-                self.convolution(source(*x), spec, state, target(*out));
-            }
-            InstrKind::Recurrence { x, raw, state, spec, out, squares } => {
-                let (from, state) = ((source(*x), source(*raw)), pages(*state, spec.state));
-                let to = (target(*out), squares.map(target));
-                self.recurrence(from, spec, state, to, scratch);
-            }
-            InstrKind::Tell { x, runs, unit, out, .. } => {
-                let runs = &runs[self.node];
-                self.tell_squares(source(*x), (runs, *unit), target(*out), rows);
-            }
-            InstrKind::Modulation { x, gate, squares, width, spec, out } => {
-                let from = (source(*x), gate.map(source), squares.map(source));
-                self.modulation(from, (spec, width[self.node]), target(*out), rows);
-            }
-            InstrKind::Blend { x, y, width, norm, scale, factor, out } => {
-                let from = (source(*x), source(*y));
-                self.blend(from, (norm, *scale, *factor), *width, target(*out), rows);
-            }
-            InstrKind::Streams { x, y, z, count, width, what, out } => {
-                let from = (source(*x), y.map(source), z.map(source));
-                let of = (what, *count, *width);
-                self.streams(from, of, target(*out), rows, scratch);
-            }
-            InstrKind::Residual { x, partial, also, finish, out, width, gather, sum } => {
-                let pushed = *gather == Gather::Push;
-                let summands = Summands { of: source(*partial), pushed, sum };
-                let delta = |finish: &Finish| {
-                    finish.delta.map(|(of, matrix)| Sums { of: source(of), matrix, domain })
-                };
-                let first = Partials { summands, finish, delta: delta(finish), width: *width };
-                let second = also.as_ref().map(|also| {
-                    let summands = Summands { of: source(also.partial), pushed, sum: &also.sum };
-                    let finish = &also.finish;
-                    Partials { summands, finish, delta: delta(finish), width: *width }
-                });
-                let parts = (first, second);
-                // The stream is mostly updated in place.
-                let (x, out) = ((x != out).then(|| source(*x)), target(*out));
-                match gather {
-                    Gather::Push | Gather::Pull => {
-                        self.residual(x, parts, out, rows, scratch);
-                    }
-                    Gather::Scatter => self.scatter(x, parts, out, self.count(domain), scratch),
-                }
-            }
-            InstrKind::Remember { x, out, width } => {
-                let (x, mut out) = (source(*x), target(*out));
-                for row in rows {
-                    out.row(row, *width).copy_from_slice(x.row(row, *width));
-                }
-            }
-            InstrKind::Recall { from, out, width } => {
-                self.recall(from.map(source), *width, target(*out), rows);
-            }
-            InstrKind::Concat { x, y, norms, width, matrix, out } => {
-                let of = (norms, *width, *matrix);
-                self.concat([source(*x), source(*y)], of, target(*out), rows, scratch);
-            }
-            InstrKind::Rows { x, from, matrix, width, out } => {
-                let own = matrix.map(|m| self.step.graph.matrix(m).cols(0, self.node));
-                let own = own.unwrap_or(0..*width);
-                let columns = from + own.start..from + own.end;
-                let x = x.filter(|x| x != out).map(source);
-                let stays = matches!(&instr.kind, InstrKind::Rows { x: Some(x), .. } if x == out);
-                self.insert_rows((x, stays), columns, target(*out), rows);
-            }
-            InstrKind::Merge { x, count, how, width, out } => {
-                self.merge(source(*x), (*count, *how, *width), target(*out), rows);
-            }
-            InstrKind::Select { x, out, width } => {
-                let (x, mut out) = (source(*x), target(*out));
-                for row in rows {
-                    let from = self.input.outputs[row] as usize;
-                    out.row(row, *width).copy_from_slice(x.row(from, *width));
-                }
-            }
+        let (thread, grant) = (self, &grant);
+        let run = Run { thread, grant, domain, rows, scratch, words, bytes, room, worker, shared };
+        if let Some(squares) = watch.squares() {
+            instr.does.sum_squares(&run, squares);
         }
+        instr.does.run(run);
     }
 
     /// Rows of a domain in this step.
-    fn count(&self, domain: Domain) -> usize {
+    pub(crate) fn count(&self, domain: Domain) -> usize {
         match domain {
             Domain::Tokens => self.input.tokens.len(),
             Domain::Outputs => self.input.outputs.len(),
@@ -517,7 +361,7 @@ impl<'a> Thread<'a> {
     }
 
     /// Where the buffers of the graph's node `node` lie.
-    fn place_of(&self, node: usize) -> usize {
+    pub(crate) fn place_of(&self, node: usize) -> usize {
         if self.step.graph.nodes() == 1 { self.place } else { node }
     }
 }

@@ -4,14 +4,14 @@
 use super::Thread;
 use super::access::{Source, StatePages};
 use super::keys::page;
-use crate::instr::HeadInputs;
 use crate::op::{Attention, Heads, NormOver, Rope};
+use crate::operators::HeadInputs;
 use kernels::{KV_PAGE, KvType};
 use std::ops::Range;
 
 /// What turns a token's heads into queries and keys.
 #[derive(Copy, Clone)]
-pub(super) struct Placing<'b> {
+pub(crate) struct Placing<'b> {
     /// Of its position, where positions count.
     cos_sin: Option<&'b [f32]>,
     /// `1 / rms` of all queries and of all keys, where norms go over all of them.
@@ -21,7 +21,7 @@ pub(super) struct Placing<'b> {
 }
 
 impl Placing<'_> {
-    pub(super) const NONE: Self = Self { cos_sin: None, inverse: [1.0; 2], scale: 1.0 };
+    pub(crate) const NONE: Self = Self { cos_sin: None, inverse: [1.0; 2], scale: 1.0 };
 }
 
 /// Whose heads they are, and which place in [`Placing::inverse`] is theirs.
@@ -95,7 +95,7 @@ impl Thread<'_> {
     }
 
     /// Norm, RoPE and scale of query heads of some tokens, of which the first is number `first` of this node's.
-    pub(super) fn finish_queries(
+    pub(crate) fn finish_queries(
         &self,
         spec: &Attention,
         tokens: &[Placing<'_>],
@@ -112,7 +112,7 @@ impl Thread<'_> {
 
     /// Norm and RoPE of a key head of some tokens, the first of which is `t`; then keys and values to their
     /// pages. `room`: for the keys, and for a key and a value as they are stored.
-    pub(super) fn append(
+    pub(crate) fn append(
         &self,
         (spec, cache): (&Attention, &mut StatePages<'_>),
         tokens: &[Placing<'_>],
@@ -185,7 +185,7 @@ impl Thread<'_> {
     }
 
     /// What places the heads of a token.
-    pub(super) fn placing<'s>(
+    pub(crate) fn placing<'s>(
         &self,
         place: HeadInputs<Source<'s>>,
         spec: &Attention,
@@ -211,7 +211,7 @@ impl Thread<'_> {
 
     /// Keys and values to their pages, dealt by runs of tokens of one page. Head by head: a key has a place in a
     /// line of each of its elements, and those of one head stay in the first cache until its last token is there.
-    pub(super) fn prepare(
+    pub(crate) fn prepare(
         &self,
         qkv: Source<'_>,
         place: HeadInputs<Source<'_>>,

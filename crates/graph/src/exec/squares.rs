@@ -4,41 +4,15 @@
 
 use super::Thread;
 use super::access::Source;
-use crate::buffer::BufId;
-use crate::instr::{Instr, InstrKind, Operand};
+use crate::instr::Operand;
 use crate::placement::share;
 use crate::squares::Squares;
 use crate::weight::{Matrix, MatrixId, SplitBy};
 use kernels::ActKind;
 
 impl Thread<'_> {
-    /// Sums the squares of what an instruction multiplies, if it multiplies.
-    pub(super) fn sum_squares<'s>(
-        &self,
-        instr: &Instr,
-        squares: &Squares,
-        source: impl Fn(BufId) -> Source<'s>,
-    ) {
-        let rows = self.count(instr.domain);
-        match &instr.kind {
-            InstrKind::MatMul { acts, matrix, .. } | InstrKind::Gated { acts, matrix, .. } => {
-                self.squares_of_matrix(squares, *matrix, acts.map(source), rows);
-            }
-            InstrKind::ExpertsUp { acts, chosen, count, bank, expert, .. } => {
-                let (acts, chosen) = (acts.map(&source), source(*chosen));
-                // Weights of experts may be factors of what goes in.
-                let weigh = expert.weigh_input;
-                self.squares_of_tokens(squares, *bank, acts, (chosen, *count, weigh), rows);
-            }
-            InstrKind::ExpertsDown { acts, chosen, count, bank, .. } => {
-                let (acts, chosen) = (acts.map(&source), source(*chosen));
-                self.squares_of_slots(squares, *bank, acts, (chosen, *count), rows);
-            }
-            _ => {}
-        }
-    }
-
-    fn squares_of_matrix(
+    /// Of what is multiplied by a matrix.
+    pub(crate) fn squares_of_matrix(
         &self,
         squares: &Squares,
         id: MatrixId,
@@ -70,7 +44,7 @@ impl Thread<'_> {
     }
 
     /// Of experts that read tokens.
-    fn squares_of_tokens(
+    pub(crate) fn squares_of_tokens(
         &self,
         squares: &Squares,
         id: MatrixId,
@@ -96,7 +70,7 @@ impl Thread<'_> {
     }
 
     /// Of experts that read what others have made of a token: a row for each, by expert and then by token.
-    fn squares_of_slots(
+    pub(crate) fn squares_of_slots(
         &self,
         squares: &Squares,
         id: MatrixId,

@@ -5,10 +5,10 @@
 use kernels::Kernels;
 
 /// Most sums on the stack: one per level of a tree of up to 2^7 summands.
-pub(super) const LEVELS: usize = 8;
+pub(crate) const LEVELS: usize = 8;
 
 /// A stack of partial sums.
-pub(super) struct Tree<'a> {
+pub(crate) struct Tree<'a> {
     levels: &'a mut [f32], // [LEVELS, width]
     width: usize,
     depth: usize,
@@ -16,12 +16,12 @@ pub(super) struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     /// An empty sum of `width` elements in `scratch`, which must hold `LEVELS` times as many.
-    pub(super) fn new(scratch: &'a mut [f32], width: usize) -> Tree<'a> {
+    pub(crate) fn new(scratch: &'a mut [f32], width: usize) -> Tree<'a> {
         Tree { levels: &mut scratch[..LEVELS * width], width, depth: 0 }
     }
 
     /// Takes a summand, which `write` puts into its place, and adds the topmost two `folds` times.
-    pub(super) fn push(&mut self, kernels: &Kernels, folds: usize, write: impl FnOnce(&mut [f32])) {
+    pub(crate) fn push(&mut self, kernels: &Kernels, folds: usize, write: impl FnOnce(&mut [f32])) {
         write(&mut self.levels[self.depth * self.width..][..self.width]);
         self.depth += 1;
         for _ in 0..folds {
@@ -33,7 +33,7 @@ impl<'a> Tree<'a> {
     }
 
     /// The only sum on the stack, and room for as much; the next one begins.
-    pub(super) fn take(&mut self) -> (&mut [f32], &mut [f32]) {
+    pub(crate) fn take(&mut self) -> (&mut [f32], &mut [f32]) {
         debug_assert_eq!(self.depth, 1, "folded");
         self.depth = 0;
         let (sum, rest) = self.levels.split_at_mut(self.width);

@@ -8,8 +8,9 @@ use super::{LocalReplica, Replica, Step, StepPart, Thread};
 use crate::buffer::BufId;
 use crate::compile::Stage;
 use crate::deal::Dealt;
-use crate::instr::{Instr, InstrKind};
+use crate::instr::Instr;
 use crate::lower::Variant;
+use crate::operator::Multiplies;
 use crate::placement::share;
 use crate::plan::Mode;
 use crate::step::StepInput;
@@ -140,19 +141,15 @@ impl<'a> Between<'a> {
 impl Thread<'_> {
     /// Makes up activations for a product, but for those in buffers that are filled already.
     fn fill(&self, instr: &Instr, filled: &mut Vec<BufId>) {
-        let (acts, matrix) = match &instr.kind {
-            InstrKind::MatMul { acts, matrix, .. } | InstrKind::Gated { acts, matrix, .. } => {
-                (acts, matrix)
-            }
-            InstrKind::Logits { acts, matrix, .. } => (acts, matrix),
-            _ => unreachable!("only products are tried"),
+        let Some(Multiplies { acts, matrix, .. }) = instr.does.multiplies() else {
+            unreachable!("only products are tried")
         };
-        let cols = self.step.graph.matrix(*matrix).input_width(self.node);
+        let cols = self.step.graph.matrix(matrix).input_width(self.node);
         // From -1 to 1, so that 8 bits hold it well and no product is near the ends of f32.
         let row: Vec<f32> = (0..cols).map(|i| (i * 37 % 64) as f32 / 31.5 - 1.0).collect();
         let (kernels, storage) = (self.step.kernels, self.step.storage);
         for kind in [ActKind::F32, ActKind::Bf16, ActKind::Q8] {
-            if !self.step.graph.matrix(*matrix).takes(kind) || filled.contains(&acts.of(kind)) {
+            if !self.step.graph.matrix(matrix).takes(kind) || filled.contains(&acts.of(kind)) {
                 continue;
             }
             let to = acts.of(kind);

@@ -80,7 +80,7 @@ impl Executor {
         for place in 0..plan.places() {
             let desk = Desk { graph, plan, kv, level, place, home: &home };
             let program = stages[place.min(stages.len() - 1)].iter();
-            let lines = program.flat_map(|stage| &stage.instrs).flat_map(|i| i.work(&desk));
+            let lines = program.flat_map(|stage| &stage.instrs).flat_map(|i| i.lines(&desk));
             lines.for_each(|line| needs.add(line.per, Demand::of(&line)));
         }
         needs

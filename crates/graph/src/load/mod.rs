@@ -10,6 +10,7 @@ pub use pack::PackProgress;
 use crate::builder::Graph;
 use crate::deal::{Dealt, Shard};
 use crate::error::Error;
+use crate::operators::GatedOp;
 use crate::plan::{Mode, Plan};
 use crate::schedule::MatrixShape;
 use crate::stages::Spans;
@@ -420,7 +421,7 @@ fn padded(len: usize) -> usize {
 pub(crate) fn paired(graph: &Graph) -> Vec<bool> {
     let mut paired = vec![false; graph.matrices.len()];
     for node in &graph.ops {
-        if let crate::op::Op::Gated { matrix, .. } = &node.op {
+        if let Some(GatedOp { matrix, .. }) = node.op.get() {
             paired[matrix.0 as usize] = true;
         }
     }

@@ -7,7 +7,7 @@ use crate::builder::Graph;
 use crate::compile::{Scope, Stage};
 use crate::deal::{Dealt, Shard};
 use crate::exec::Replica;
-use crate::instr::{Instr, InstrKind};
+use crate::instr::Instr;
 use crate::lower::Variant;
 use crate::placement::share;
 use crate::plan::Mode;
@@ -176,26 +176,17 @@ impl Labels {
     }
 
     fn operator(&mut self, desk: &Desk<'_>, instr: &Instr) -> Label {
-        let name = match &instr.kind {
-            InstrKind::MatMul { matrix, .. } | InstrKind::Gated { matrix, .. } => {
-                desk.graph.matrix(*matrix).name.as_str()
-            }
-            InstrKind::ExpertsUp { bank, .. } | InstrKind::ExpertsDown { bank, .. } => {
-                desk.graph.matrix(*bank).name.as_str()
-            }
-            _ => instr.name(),
-        };
         let cost = match instr.matrix() {
             Some(matrix) => Cost::Product(matrix),
             None => {
-                let lines = instr.work(desk).into_iter();
+                let lines = instr.lines(desk).into_iter();
                 let terms = lines.map(|line| (line.per, Demand::of(&line)));
                 let first = self.terms.len();
                 self.terms.extend(terms.filter(|(_, one)| *one != Demand::default()));
                 Cost::Team(first..self.terms.len())
             }
         };
-        let name = self.name(name);
+        let name = self.name(instr.does.label(desk.graph));
         Label::Operator { name, layer: instr.layer, domain: instr.domain, cost }
     }
 
