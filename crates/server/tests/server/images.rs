@@ -113,7 +113,9 @@ async fn an_image_that_cannot_be_cut_is_answered_by_a_fresh_server() {
     let answer = posted(&server, "/v1/chat/completions", &body);
     let answer = tokio::time::timeout(Duration::from_secs(60), answer).await.expect("an answer");
     let usage = answer["usage"]["prompt_tokens"].as_u64().unwrap();
-    assert!(usage > testkit::WHOLE as u64 && answer["choices"][0]["message"]["content"].is_string());
+    assert!(
+        usage > testkit::WHOLE as u64 && answer["choices"][0]["message"]["content"].is_string()
+    );
     let metrics = server.get("/metrics").await.text;
     assert!(metrics.contains("\narclight:empty_steps_total{replica=\"0\"} 0"), "{metrics}");
 }

@@ -207,7 +207,7 @@ impl Asks {
             Kind::Pooled(pooling) => request.pooling = Some(pooling),
             Kind::Guided => request.constraint = Some(Box::new(Threes)),
             Kind::Adapted(adapter) => {
-                request.adapters = Some(vec![Adapted { adapter, scale: 0.5 }])
+                request.adapters = Some(vec![Adapted { adapter, scale: 0.5 }]);
             }
             Kind::Late => request.deadline = Some(Instant::now()),
         }
