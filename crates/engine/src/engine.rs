@@ -224,9 +224,12 @@ impl Engine {
         images: &Images,
         adapters: &[Adapted],
     ) -> Result<(SeqId, usize), Error> {
-        let (sequence, len) = self.begin_with(tokens, adapters)?;
-        let resume = images.resume(len);
-        Ok((sequence, if resume < len { self.truncate(sequence, resume)? } else { len }))
+        let (sequence, mut len) = self.begin_with(tokens, adapters)?;
+        // Less may be kept than what was asked for, and end within another image.
+        while images.resume(len) < len {
+            len = self.truncate(sequence, images.resume(len))?;
+        }
+        Ok((sequence, len))
     }
 
     /// Copies a sequence. Both share their pages until they differ.
@@ -486,7 +489,8 @@ impl Engine {
     pub(crate) fn bounds(&self, sees: bool) -> Bounds {
         let graph = self.executor.graph();
         let (ids, writes) = (Ids::of(graph), graph.has_head());
-        Bounds { context: self.context, step: self.limits().tokens, ids, writes, sees }
+        let Limits { tokens: step, outputs, .. } = self.limits();
+        Bounds { context: self.context, step, outputs, ids, writes, sees }
     }
 
     /// Sizes and names of the model.

@@ -2,6 +2,7 @@
 
 use crate::adapter::AdapterFault;
 use crate::kv::SeqId;
+use std::any::Any;
 use std::path::PathBuf;
 use topology::{CpuId, CpuList, NodeId};
 
@@ -111,6 +112,17 @@ pub enum Error {
         /// Its tokens.
         outputs: usize,
         /// Those of a step.
+        most: usize,
+    },
+    /// An image whose rows see each other, of which a step cannot give all the rows that are asked for.
+    #[error(
+        "an image of {outputs} tokens must be one step, but steps give at most {most} rows of hidden states or \
+         logits: ask for the vector of the last token, or load the model with more rows per step"
+    )]
+    ImageOutputs {
+        /// Its tokens.
+        outputs: usize,
+        /// Rows of a step.
         most: usize,
     },
     /// Something that is not there for prompts with images.
@@ -293,6 +305,16 @@ pub enum Error {
     /// A request's deadline passed before it was begun.
     #[error("the request's deadline passed while it waited")]
     Deadline,
+    /// A request that no step can take, whatever else runs.
+    #[error(
+        "request {request} can never run: {why}; send a shorter prompt, or load the model with more room"
+    )]
+    NeverRuns {
+        /// Its number in the queue.
+        request: u64,
+        /// The limit that it exceeds.
+        why: String,
+    },
     /// What an answer may say could not be computed, or nothing is left that it may say.
     #[error("the constraint of the answer failed: {0}")]
     Constraint(String),
@@ -309,4 +331,10 @@ pub enum Error {
         /// Its range.
         need: &'static str,
     },
+}
+
+/// The text of a panic.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

@@ -262,10 +262,11 @@ pub(crate) struct Images(Vec<ImagePart>);
 impl Images {
     /// # Errors
     /// When they are no parts of a prompt of so many tokens, or one is larger than a step of `most` although it has to
-    /// be one.
+    /// be one, or than its rows of outputs, where those of all tokens are wanted.
     pub(crate) fn new(
         parts: Vec<ImagePart>,
-        (tokens, most): (usize, usize),
+        tokens: usize,
+        (most, outputs): (usize, Option<usize>),
     ) -> Result<Images, Error> {
         let mut end = 0;
         for part in &parts {
@@ -273,8 +274,12 @@ impl Images {
             if own.start < end || own.end > tokens {
                 return Err(Error::ImagePlace { at: own.start });
             }
-            if part.tile.together() != Together::No && own.len() > most {
+            let whole = part.tile.together() != Together::No;
+            if whole && own.len() > most {
                 return Err(Error::ImageStep { outputs: own.len(), most });
+            }
+            if let Some(most) = outputs.filter(|most| whole && own.len() > *most) {
+                return Err(Error::ImageOutputs { outputs: own.len(), most });
             }
             end = own.end;
         }
@@ -321,6 +326,17 @@ impl Images {
             }
         }
         end - from
+    }
+
+    /// Of the tokens from position `from` on, how many a step has to take at least: all rows of an image that see each
+    /// other; none while the image is not encoded.
+    pub(crate) fn piece(&self, from: usize) -> usize {
+        let part = self.0.iter().find(|part| part.range().contains(&from));
+        part.map_or(1, |part| match part.tile.together() {
+            _ if part.rows.is_none() => 0,
+            Together::No => 1,
+            _ => part.range().end - from,
+        })
     }
 
     /// Where a sequence can go on of which `len` tokens are there: not within rows that see each other.

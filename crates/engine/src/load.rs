@@ -289,6 +289,8 @@ pub(crate) struct Size {
     pub ids: Ids,
     /// Whether the model gives logits.
     pub writes: bool,
+    /// Tokens of a step, and its rows of logits and hidden states.
+    pub step: (usize, usize),
     /// Bytes of packed weights, all copies.
     pub weights: u64,
     graph: Graph,
@@ -327,6 +329,7 @@ pub(crate) fn size(
         huge_pages: ready.plan.huge,
         ids: Ids::of(&ready.graph),
         writes: ready.graph.has_head(),
+        step: (ready.limits.tokens, ready.limits.outputs),
         weights: (nodes.map(|n| weights(&ready.graph, n)).sum::<usize>() * copies) as u64,
         graph: ready.graph,
     })

@@ -156,9 +156,12 @@ impl From<arclight_engine::Error> for Fault {
             E::NoSlot { .. } => Fault::new(StatusCode::NOT_FOUND, message).code("no_slot"),
             E::BadSave | E::ForeignSave => Fault::field("filename", message),
             E::NoPages { .. } | E::TooManySequences { .. } => Fault::unavailable(message),
-            E::NoEncoder | E::Image(_) | E::ImageStep { .. } | E::ImageLogprobs => {
-                Fault::field("messages", message)
-            }
+            E::NoEncoder
+            | E::Image(_)
+            | E::ImageStep { .. }
+            | E::ImageOutputs { .. }
+            | E::ImageLogprobs => Fault::field("messages", message),
+            E::NeverRuns { .. } => Fault::unavailable(message).code("never_runs"),
             E::Constraint(_) => Fault::invalid(message).code("constraint_failed"),
             E::ReplicasClosed => Fault::unavailable("the server is shutting down"),
             E::StageLost { .. } => Fault::unavailable(message).code("stage_lost"),

@@ -274,6 +274,13 @@ impl Page {
         self.counter("arclight:steps", "Steps", &["replica"], &count);
         let time = steps(&|s| s.counters.step_time.as_secs_f64());
         self.counter("arclight:step_seconds", "Time in steps", &["replica"], &time);
+        let empty = steps(&|s| s.counters.empty_steps as f64);
+        self.counter(
+            "arclight:empty_steps",
+            "Steps that had nothing to compute although requests waited: faults of the scheduler",
+            &["replica"],
+            &empty,
+        );
         let without = steps(&|s| s.company.steps_without.as_secs_f64());
         self.counter(
             "arclight:steps_without_cores_seconds",

@@ -1,12 +1,17 @@
-//! A tiny image encoder, as GGUF bytes.
+//! Tiny image encoders, as GGUF bytes.
 
 use crate::Rng;
 use gguf::{TensorType, Writer};
 
-/// Width of its residual stream, patches on a side, pixels on a side of a patch.
+/// Width of the residual stream, and pixels on a side of a patch.
 const HIDDEN: usize = 32;
-const SIDE: usize = 2;
 const PATCH: usize = 8;
+
+/// Patches on a side of a square that becomes one output.
+const MERGED: usize = 2;
+
+/// Outputs of [`whole_encoder`] for every picture.
+pub const WHOLE: usize = 36;
 
 /// An encoder of the kind of SmolVLM for a language model of `output` elements: squares of 16 by 16 pixels give one
 /// output each, and pictures are brought to 32 pixels.
@@ -14,22 +19,43 @@ const PATCH: usize = 8;
 /// # Panics
 /// When `output` is not a multiple of 16.
 pub fn encoder(output: usize) -> Vec<u8> {
+    let preprocessed = ("preproc_image_size", 2 * MERGED * PATCH);
+    let projection = ("mm.model.fc.weight", [HIDDEN * MERGED * MERGED, output]);
+    written("idefics3", (MERGED, output), &[preprocessed], projection)
+}
+
+/// An encoder of the kind of Gemma 3 for a language model of `output` elements: every picture is brought to a square of 96
+/// pixels and gives [`WHOLE`] outputs, which attend to each other.
+///
+/// # Panics
+/// When `output` is not a multiple of 16.
+pub fn whole_encoder(output: usize) -> Vec<u8> {
+    let side = MERGED * WHOLE.isqrt();
+    written("gemma3", (side, output), &[], ("mm.input_projection.weight", [output, HIDDEN]))
+}
+
+/// An encoder of `side` by `side` patches, whose outputs are rows of `output` numbers.
+fn written(
+    kind: &str,
+    (side, output): (usize, usize),
+    more: &[(&str, usize)],
+    (projection, dims): (&str, [usize; 2]),
+) -> Vec<u8> {
     let mut w = Writer::new();
     w.kv("general.architecture", "clip").kv("general.name", "tiny encoder");
-    w.kv("clip.projector_type", "idefics3").kv("clip.has_vision_encoder", true);
+    w.kv("clip.projector_type", kind).kv("clip.has_vision_encoder", true);
     let sizes = [
         ("projection_dim", output),
-        ("image_size", SIDE * PATCH),
+        ("image_size", side * PATCH),
         ("patch_size", PATCH),
         ("embedding_length", HIDDEN),
         ("feed_forward_length", 2 * HIDDEN),
         ("block_count", 1),
         ("attention.head_count", 2),
-        ("projector.scale_factor", SIDE),
-        ("preproc_image_size", 2 * SIDE * PATCH),
+        ("projector.scale_factor", MERGED),
     ];
-    for (key, size) in sizes {
-        w.kv(format!("clip.vision.{key}"), size as u32);
+    for (key, size) in sizes.iter().chain(more) {
+        w.kv(format!("clip.vision.{key}"), *size as u32);
     }
     w.kv("clip.vision.attention.layer_norm_epsilon", 1e-6f32);
     w.kv("clip.vision.image_mean", vec![0.5f32; 3]).kv("clip.vision.image_std", vec![0.5f32; 3]);
@@ -60,8 +86,11 @@ pub fn encoder(output: usize) -> Vec<u8> {
     }
     both("v.blk.0.ln1", &[HIDDEN], 1.0);
     both("v.blk.0.ln2", &[HIDDEN], 1.0);
-    add("v.position_embd.weight".to_owned(), &[HIDDEN, SIDE * SIDE], 0.0);
-    add("mm.model.fc.weight".to_owned(), &[HIDDEN * SIDE * SIDE, output], 0.0);
+    add("v.position_embd.weight".to_owned(), &[HIDDEN, side * side], 0.0);
+    if kind == "gemma3" {
+        add("mm.soft_emb_norm.weight".to_owned(), &[HIDDEN], 1.0);
+    }
+    add(projection.to_owned(), &dims, 0.0);
     let mut bytes = Vec::new();
     w.write_to(&mut bytes).expect("a vector takes everything");
     bytes

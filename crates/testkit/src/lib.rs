@@ -17,7 +17,7 @@ mod scripted;
 
 pub use blocks::random_blocks;
 pub use checkpoint::{Checkpoint, Stored, f32s, numbers, safetensors};
-pub use encoder::encoder;
+pub use encoder::{WHOLE, encoder, whole_encoder};
 pub use golden::{golden, picture};
 pub use hub::{FakeHub, FakeRepo, Fault, Seen};
 pub use lora::{lora, merged};

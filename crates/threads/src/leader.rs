@@ -28,6 +28,17 @@ thread_local! {
     static KEY: u64 = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Returns a function that gives the thread which calls it the CPUs that the present thread had before pools pinned it.
+/// Call it on a new thread that is to run next to a pool. A new thread inherits the affinity of the
+/// thread that starts it, which for the leader of a pool is one CPU.
+pub fn unpinned() -> impl FnOnce() + Send {
+    let before = LED.with_borrow(|led| led.before.clone());
+    move || {
+        // If the set has become impossible (a smaller cpuset), the thread stays where it is.
+        _ = before.map(|before| before.apply());
+    }
+}
+
 /// The part of thread 0 in one pool.
 pub(crate) struct Leader {
     cpu: CpuId,

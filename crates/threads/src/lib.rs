@@ -52,6 +52,7 @@ mod worker;
 
 pub use clock::{Clock, Moment, thread_time};
 pub use delay::CpuTime;
+pub use leader::unpinned;
 pub use pool::Pool;
 pub use spec::{Error, Panicked, PoolSpec, Spin, Warning};
 pub use stats::{Jobs, TaskCounts, ThreadStats, Waits};

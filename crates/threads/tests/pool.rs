@@ -315,6 +315,9 @@ fn threads_are_pinned_and_the_leader_gets_its_affinity_back() {
         };
         pool.run(&job).unwrap();
         assert!(pool.warnings().is_empty(), "{:?}", pool.warnings());
+        let free = arclight_threads::unpinned();
+        let beside = std::thread::spawn(move || (allowed(), free(), allowed()));
+        assert_eq!(beside.join().unwrap(), (vec![first], (), before.clone()));
 
         // A second pool takes the same leader elsewhere, and gives it back to the first.
         let mut other = Pool::new(&spec(last, first)).unwrap();

@@ -1,5 +1,6 @@
 //! A request that was checked, and what is told of its answer.
 
+use super::guided::Guided;
 use super::pooled::Gives;
 use super::request::{Constraint, Request, RequestSummary, Rows, StopHook, Token};
 use crate::error::Error;
@@ -38,6 +39,8 @@ pub(crate) struct Bounds {
     pub context: usize,
     /// Tokens of a step.
     pub step: usize,
+    /// Rows of logits and hidden states of a step.
+    pub outputs: usize,
     pub ids: Ids,
     /// Whether the model gives logits.
     pub writes: bool,
@@ -52,12 +55,12 @@ impl Bounds {
         request: Request,
         adapters: Vec<Adapted>,
     ) -> Result<(Asked, Receiver<Event>), Error> {
-        let images = self.check(&request)?;
+        let gives = request.rows.map(Gives::Rows).or(request.pooling.map(Gives::Vector));
+        let images = self.check(&request, gives)?;
         let mut sampler = Sampler::new(request.sampler)?;
         sampler.observe_prompt(&request.prompt);
         // The last token of an answer is not computed any more, so it needs no room.
         let room = self.context + 1 - request.prompt.len();
-        let gives = request.rows.map(Gives::Rows).or(request.pooling.map(Gives::Vector));
         let (events, received) = async_channel::unbounded();
         let answer = Answer {
             sampler,
@@ -65,6 +68,7 @@ impl Bounds {
             end_tokens: request.end_tokens,
             stop: request.stop,
             constraint: request.constraint,
+            guided: None,
             logprobs: request.logprobs,
             left: match gives {
                 Some(_) => 0,
@@ -89,7 +93,7 @@ impl Bounds {
     }
 
     /// The images of a request that can be served.
-    fn check(&self, request: &Request) -> Result<Images, Error> {
+    fn check(&self, request: &Request, gives: Option<Gives>) -> Result<Images, Error> {
         let Bounds { context, ids, .. } = *self;
         let (tokens, vocab) = (request.prompt.len(), ids.tokens * ids.types);
         if tokens == 0 {
@@ -103,7 +107,8 @@ impl Bounds {
         if tokens > context {
             return Err(Error::PromptTooLong { tokens, context });
         }
-        let images = Images::new(request.images.clone(), (tokens, self.step))?;
+        let all = gives.is_some_and(Gives::wants_all).then_some(self.outputs);
+        let images = Images::new(request.images.clone(), tokens, (self.step, all))?;
         if !images.is_empty() && !self.sees {
             return Err(Error::NoEncoder);
         }
@@ -153,7 +158,9 @@ pub(crate) struct Answer {
     pub min_tokens: usize,
     pub end_tokens: Vec<u32>,
     pub stop: Option<StopHook>,
+    /// Until it runs; then it is guided by it.
     pub constraint: Option<Box<dyn Constraint>>,
+    pub guided: Option<Guided>,
     pub logprobs: Option<usize>,
     /// Tokens that may still come: what was asked for, or what there is room for.
     pub left: usize,
@@ -245,7 +252,7 @@ pub(crate) mod tests {
     pub(crate) fn asked(prompt: usize, left: usize) -> Asked {
         let ids = Ids { tokens: 1, types: 1 };
         let context = prompt + left;
-        let bounds = Bounds { context, step: prompt, ids, writes: true, sees: false };
+        let bounds = Bounds { context, step: prompt, outputs: 1, ids, writes: true, sees: false };
         let sampler = SamplerParams::greedy();
         let request = Request { sampler, limit: Some(left), ..Request::new(vec![0; prompt]) };
         bounds.accept(request, Vec::new()).unwrap().0

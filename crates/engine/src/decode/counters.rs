@@ -27,6 +27,9 @@ pub struct Counters {
     pub accepted_tokens: u64,
     /// How often a request had to give up its pages for others.
     pub preemptions: u64,
+    /// Steps that had nothing to compute while requests waited for one: faults of the scheduler, after each of which
+    /// the smallest piece that can be computed was.
+    pub empty_steps: u64,
 }
 
 impl std::ops::AddAssign for Counters {
@@ -42,5 +45,6 @@ impl std::ops::AddAssign for Counters {
         self.drafted_tokens += more.drafted_tokens;
         self.accepted_tokens += more.accepted_tokens;
         self.preemptions += more.preemptions;
+        self.empty_steps += more.empty_steps;
     }
 }

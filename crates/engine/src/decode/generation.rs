@@ -41,7 +41,7 @@ impl Engine {
         };
         let bounds = self.bounds(helpers.encoder.is_some());
         let (asked, events) = bounds.accept(request, adapters)?;
-        let mut batch = Batch::new(None, true);
+        let mut batch = Batch::new(None, true, bounds.ids.tokens);
         batch.add([(0, asked)]);
         // Already now: it is known then which images are to be encoded.
         batch.begin(self, 0, 0)?;

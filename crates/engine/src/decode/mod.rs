@@ -4,14 +4,18 @@
 //! there are none. A replica's thread runs it for what its queue gives it ([`replicas`](crate::replicas)), and a
 //! [`Generation`] for one request on the caller's thread.
 
+mod answer;
 mod asked;
 mod batch;
 mod counters;
+
 mod generation;
+mod guided;
 mod pace;
 mod pooled;
 mod request;
 mod running;
+mod standing;
 
 pub use asked::Ids;
 pub(crate) use asked::{Answer, Asked, Bounds, Event, Heard, Left};
@@ -25,6 +29,7 @@ pub use request::{
     Constraint, Request, RequestSummary, Rows, StopHook, StopReason, Timings, Token,
 };
 pub(crate) use running::Running;
+pub(crate) use standing::{Standing, Waits};
 
 #[cfg(test)]
 pub(crate) use asked::tests;

@@ -29,6 +29,13 @@ pub(crate) enum Gives {
     Rows(Rows),
 }
 
+impl Gives {
+    /// Whether it takes something of every token.
+    pub(crate) fn wants_all(self) -> bool {
+        self != Gives::Vector(Pooling::Last)
+    }
+}
+
 /// What is pooled so far.
 pub(crate) struct Pooled {
     pub gives: Gives,

@@ -11,8 +11,9 @@ use topology::NodeId;
 /// after it. A panic takes a replica out of service.
 pub type StopHook = Box<dyn FnMut(u32) -> bool + Send>;
 
-/// What an answer may say, a grammar for one: asked before each of its tokens, on the thread that takes the steps
-/// between two of them. An error ends this answer, a panic takes a replica out of service.
+/// What an answer may say, a grammar for one. It is called on a thread of its own, one call after the other, while steps
+/// are computed; where a call takes longer than a step, its own answer waits and no other does. An error or a panic ends
+/// this answer; one of [`accept`](Constraint::accept) after that token was sent.
 pub trait Constraint: Send {
     /// Clears in `mask` the tokens that may not come next: token `t` is bit `t % 32` of word
     /// `t / 32`. Tokens that end the answer are tokens like others.

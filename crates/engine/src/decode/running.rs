@@ -1,16 +1,23 @@
-//! A request that is being served: where it stands, and what becomes of its next token.
+//! A request that is being served: where it stands. What is sampled of it: [`sampling`].
+
+mod sampling;
+
+pub(crate) use sampling::Sampled;
 
 use super::asked::{Answer, Asked, Event, Left};
+use super::guided::Bell;
 use super::pooled::{Gives, Pooled};
-use super::request::{RequestSummary, Rows, StopReason, Timings, Token};
+use super::request::{RequestSummary, Rows, StopReason, Timings};
+use super::standing::{Standing, Waits};
 use crate::engine::BatchEntry;
 use crate::error::Error;
-use crate::images::Images;
+use crate::images::{Encoded, Images};
 use crate::kv::SeqId;
 use crate::sampler::Logprobs;
 use crate::speculate::{Ahead, ROWS, Text};
 use graph::{Adapted, Outputs};
-use models::{Pooling, Projection};
+use models::Projection;
+use sampling::Held;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +45,12 @@ pub(crate) struct Running {
     /// Tokens of the prompt that were there when it was begun first.
     cached: Option<usize>,
     prompt_logprobs: Option<(usize, Vec<Logprobs>)>,
+    /// What is still to be sampled from: the mask for it is not there.
+    held: Option<Held>,
+    /// Tokens of the guess that have come true so far.
+    right: usize,
+    /// What was computed, encoded and sampled of it, counted.
+    progress: u64,
     adapters: Vec<Adapted>,
     /// Of its prompt, if that is all that is wanted.
     pooled: Option<Pooled>,
@@ -52,7 +65,7 @@ pub(crate) struct Running {
 
 enum Ended {
     Stopped(StopReason),
-    Failed(Error),
+    Failed(Box<dyn Fn() -> Error + Send>),
 }
 
 impl Running {
@@ -72,6 +85,9 @@ impl Running {
             sent: 0,
             cached: None,
             prompt_logprobs: asked.prompt_logprobs.map(|top| (top, Vec::new())),
+            held: None,
+            right: 0,
+            progress: 0,
             adapters: asked.adapters,
             pooled: asked.gives.map(Pooled::new),
             deadline: asked.deadline,
@@ -82,6 +98,29 @@ impl Running {
             began: now,
             timings: Timings::default(),
         }
+    }
+
+    /// Starts the constraints of its answers, with masks of `words` words.
+    pub(crate) fn guide(&mut self, words: usize, bell: &Bell) {
+        if !self.is_ended() && !self.wants_no_answer() {
+            self.answers.iter_mut().for_each(|answer| answer.guide(words, bell));
+        }
+    }
+
+    /// Its number in the queue.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Where it stands, for a watchdog.
+    pub(crate) fn standing(&self) -> Standing {
+        let waits = match self.sequence {
+            None => Waits::Pages(self.tokens.len()),
+            Some(_) if self.is_held() => Waits::Mask,
+            Some(_) if self.waits_for_image().is_some() => Waits::Image,
+            Some(_) => Waits::Step,
+        };
+        Standing { id: self.id, progress: self.progress, waits }
     }
 
     /// Who ranks higher comes first and keeps its pages longest: a higher priority, then whoever was
@@ -130,10 +169,7 @@ impl Running {
     /// Whether it wants something of every token of its prompt.
     pub(crate) fn wants_whole_prompt(&self) -> bool {
         self.prompt_logprobs.as_ref().is_some_and(|(_, found)| found.len() + 1 < self.prompt)
-            || self
-                .pooled
-                .as_ref()
-                .is_some_and(|pooled| pooled.gives != Gives::Vector(Pooling::Last))
+            || self.pooled.as_ref().is_some_and(|pooled| pooled.gives.wants_all())
     }
 
     /// Whether it wants something of its prompt, and no answer.
@@ -187,6 +223,7 @@ impl Running {
     pub(crate) fn give_up(&mut self) {
         self.sequence = None;
         (self.computed, self.sent) = (0, 0);
+        (self.held, self.right) = (None, 0);
         self.ahead.give_up();
     }
 
@@ -195,7 +232,8 @@ impl Running {
         let answering = self.is_answering();
         // What stands for images is no text.
         let is_text = self.pooled.is_none() && self.images.is_empty();
-        let sequence = self.sequence.filter(|_| is_text && self.sent == 0)?;
+        let known = self.sent == 0 && self.held.is_none();
+        let sequence = self.sequence.filter(|_| is_text && known)?;
         let answer = &self.answers[0];
         // The step gives a token more than was guessed.
         let room = answer.left.min(context + 1 - self.tokens.len()).saturating_sub(1);
@@ -215,9 +253,37 @@ impl Running {
         self.images.missing(self.computed).filter(|_| waits).cloned()
     }
 
+    /// Takes what the encoder gave of a tile.
+    pub(crate) fn take_image(&mut self, id: [u8; 16], rows: &Encoded) {
+        self.images.fill(id, rows);
+        self.progress += 1;
+    }
+
     /// It cannot go on without an image.
     pub(crate) fn lacks_image(&mut self, error: &Error) {
-        self.ended = Some(Ended::Failed(Error::Image(error.to_string())));
+        let why = error.to_string();
+        self.fail_with(move || Error::Image(why.clone()));
+    }
+
+    /// Ends it with an error, unless it has ended.
+    pub(crate) fn fail_with(&mut self, error: impl Fn() -> Error + Send + 'static) {
+        self.ended.get_or_insert_with(|| Ended::Failed(Box::new(error)));
+    }
+
+    /// Tokens of which a step takes all or none; none while an image is not encoded. `whole`: texts are not cut.
+    pub(crate) fn piece(&self, whole: bool) -> usize {
+        if whole { self.pending() } else { self.images.piece(self.computed + self.sent) }
+    }
+
+    /// Tokens that it has in a step with room for `most`, and for as many rows as `outputs`; none if these are no whole
+    /// piece.
+    pub(crate) fn share(&self, (most, outputs): (usize, usize), whole: bool) -> usize {
+        let most = if self.wants_whole_prompt() { most.min(outputs) } else { most };
+        let tokens = self.pending().min(most);
+        match whole && tokens < self.pending() {
+            true => 0,
+            false => self.images.cut(self.computed + self.sent, tokens),
+        }
     }
 
     /// Takes the first `n` tokens of its guess into the next step.
@@ -266,6 +332,7 @@ impl Running {
         if !self.has_answer() {
             self.timings.prompt_tokens += n;
         }
+        self.progress += n as u64;
         self.computed += n;
         self.computed == self.tokens.len()
     }
@@ -306,42 +373,6 @@ impl Running {
         }
     }
 
-    /// Samples as long as the guess comes true, from the logits of a step's rows. How many tokens the
-    /// answer has more, and how many of those in the cache stand.
-    pub(crate) fn sample_guess<'l>(
-        &mut self,
-        rows: impl Iterator<Item = &'l [f32]>,
-        mask: &mut Vec<u32>,
-    ) -> (usize, usize) {
-        let (mut sampled, mut right) = (0, 0);
-        for (at, logits) in rows.enumerate() {
-            sampled += usize::from(self.sample(logits, mask));
-            if self.is_ended() || self.ahead.guess().get(at) != self.tokens.last() {
-                break;
-            }
-            right += 1;
-        }
-        self.timings.guessed += self.ahead.guess().len();
-        self.timings.right += right;
-        self.ahead.learn(right);
-        // `computed` has counted the last token before the guess.
-        self.computed += right;
-        (sampled, right)
-    }
-
-    /// Logits of a token of the prompt: of the one at `at` tokens after those computed before.
-    pub(crate) fn note_prompt(&mut self, before: usize, logits: &[f32]) {
-        let Some((top, found)) = &mut self.prompt_logprobs else { return };
-        let next = before + 1;
-        if next < self.prompt && found.len() + 1 == next {
-            found.push(self.answers[0].sampler.logprobs(logits, self.tokens[next], *top));
-            if found.len() + 1 == self.prompt {
-                let told = || Event::Prompt(found.clone());
-                self.answers.iter().for_each(|answer| answer.tell(told()));
-            }
-        }
-    }
-
     /// Tokens that were computed so far.
     pub(crate) fn len(&self) -> usize {
         self.computed
@@ -350,49 +381,6 @@ impl Running {
     /// Of the tokens that were computed only so many are in the cache any more.
     pub(crate) fn keep(&mut self, computed: usize) {
         self.computed = computed;
-    }
-
-    /// The other answers to this prompt, which is computed: they go on from copies of its sequence.
-    pub(crate) fn split_off(&mut self) -> Vec<Running> {
-        let others = self.answers.split_off(1);
-        let other = |answer| Running {
-            answers: vec![answer],
-            sequence: None,
-            tokens: self.tokens.clone(),
-            guessed: Vec::new(),
-            images: self.images.clone(),
-            ahead: self.ahead.fork(),
-            prompt_logprobs: None,
-            adapters: self.adapters.clone(),
-            pooled: None,
-            ended: None,
-            ..*self
-        };
-        others.into_iter().map(other).collect()
-    }
-
-    /// Samples the next token from its logits; whether the answer has one more.
-    pub(crate) fn sample(&mut self, logits: &[f32], mask: &mut Vec<u32>) -> bool {
-        let so_far = self.tokens.len() - self.prompt;
-        let answer = &mut self.answers[0];
-        if answer.left == 0 {
-            self.ended = Some(Ended::Stopped(StopReason::Limit));
-            return false;
-        }
-        let next = answer.next(logits, so_far, mask);
-        self.timings.tokens += usize::from(so_far > 0 && next.is_ok());
-        match next {
-            Ok(Next::End(token)) => {
-                self.ended = Some(Ended::Stopped(StopReason::EndToken(token)));
-            }
-            Ok(Next::Token(token)) => {
-                self.tokens.push(token);
-                self.ended = answer.after(token).map(Ended::Stopped);
-                return true;
-            }
-            Err(error) => self.ended = Some(Ended::Failed(error)),
-        }
-        false
     }
 
     /// Tells the callers how it ended, if it has.
@@ -408,12 +396,8 @@ impl Running {
                     queued: self.queued,
                     timings: self.timings,
                 }),
-                // One answer only fails by itself.
-                Some(Ended::Failed(Error::Constraint(why))) => {
-                    Event::Failed(Error::Constraint(why.clone()))
-                }
-                Some(Ended::Failed(Error::Image(why))) => Event::Failed(Error::Image(why.clone())),
-                Some(Ended::Failed(_)) | None => Event::Failed(Error::ReplicasClosed),
+                Some(Ended::Failed(error)) => Event::Failed(error()),
+                None => Event::Failed(Error::ReplicasClosed),
             });
         }
     }
@@ -424,59 +408,12 @@ impl Running {
     }
 }
 
-enum Next {
-    Token(u32),
-    End(u32),
-}
-
-impl Answer {
-    /// Samples a token after `so_far` others and tells it.
-    fn next(&mut self, logits: &[f32], so_far: usize, mask: &mut Vec<u32>) -> Result<Next, Error> {
-        let short = so_far < self.min_tokens;
-        let masked = short || self.constraint.is_some();
-        if masked {
-            mask.clear();
-            mask.resize(logits.len().div_ceil(32), u32::MAX);
-            if let Some(constraint) = &mut self.constraint {
-                constraint.allow(mask).map_err(Error::Constraint)?;
-            }
-            for &token in self.end_tokens.iter().filter(|_| short) {
-                if let Some(word) = mask.get_mut(token as usize / 32) {
-                    *word &= !(1 << (token % 32));
-                }
-            }
-        }
-        let among = masked.then_some(mask.as_slice());
-        let token = self.sampler.sample_among(logits, among);
-        let token = token.ok_or_else(|| Error::Constraint("no token may come next".into()))?;
-        if self.end_tokens.contains(&token) {
-            return Ok(Next::End(token));
-        }
-        if let Some(constraint) = &mut self.constraint {
-            constraint.accept(token).map_err(Error::Constraint)?;
-        }
-        let logprobs = self.logprobs.map(|top| self.sampler.logprobs(logits, token, top));
-        // If nobody is there, the next round drops it.
-        self.tell(Event::Token(Token { id: token, logprobs }));
-        self.left -= 1;
-        Ok(Next::Token(token))
-    }
-
-    /// Why nothing comes after `token`.
-    fn after(&mut self, token: u32) -> Option<StopReason> {
-        if self.stop.as_mut().is_some_and(|stop| stop(token)) {
-            return Some(StopReason::Interrupted);
-        }
-        let why = if self.limited { StopReason::Limit } else { StopReason::Context };
-        (self.left == 0).then_some(why)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::asked;
     use super::*;
     use crate::kv::KvCache;
+    use std::iter::once;
 
     #[test]
     fn who_is_begun_anew_has_no_guess_from_before() {
@@ -487,7 +424,8 @@ mod tests {
         assert!(request.computed(2));
         let mut logits = vec![0.0; 32];
         logits[9] = 1.0;
-        assert!(request.sample(&logits, &mut Vec::new()) && request.is_answering());
+        let sampled = request.sample(once(&*logits), None, &mut Vec::new());
+        assert!(sampled.tokens == 1 && request.is_answering());
         request.ahead.push(7);
         request.ahead.push(8);
         request.take_guess(1);

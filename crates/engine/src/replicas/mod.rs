@@ -18,6 +18,9 @@
 //! Prompts that begin alike share what was computed for the first. When KV pages run out, the request
 //! that would be begun last gives up its own and is computed anew when there is room.
 //!
+//! A request that no step can take ends with an error that states the limit. Requests of a thread that hangs, and others
+//! that make no progress, are named in the log by a [`watchdog`].
+//!
 //! A replica whose step fails or panics is out of service until it is loaded again ([`Replicas::restart`]), or
 //! everything is.
 
@@ -32,6 +35,7 @@ mod start;
 mod ticket;
 mod turns;
 mod watch;
+mod watchdog;
 
 use crate::ModelFile;
 use crate::adapter::{check_set, normal};
@@ -56,6 +60,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use topology::{CpuList, Machine, NodeList};
 use turns::Turn;
+use watchdog::Watchdog;
 
 pub use idle::IdleTime;
 pub use models::{Pooling, Score};
@@ -90,6 +95,8 @@ pub use watch::{Experts, GroupStatus, ThreadStatus};
 pub struct Replicas {
     shared: Arc<Shared>,
     threads: Threads,
+    /// Ends with them.
+    _watchdog: Watchdog,
     infos: Vec<ReplicaInfo>,
     bounds: Bounds,
     adapters: Adapters,

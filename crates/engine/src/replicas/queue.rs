@@ -16,8 +16,9 @@ use super::prefixes::Beginnings;
 use super::route::{Lane, Work, choose, may_take};
 use super::turns::Turns;
 use super::watch::{Experts, GroupStatus};
+use super::watchdog::Seen;
 use crate::company::Company;
-use crate::decode::{Answer, Counters, Left};
+use crate::decode::{Answer, Counters, Left, Standing, Waits};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::kv::PageCounts;
@@ -90,6 +91,8 @@ struct LaneState {
     /// It has failed, and is being loaded again.
     restarting: bool,
     running: Vec<Left>,
+    /// Of the same requests.
+    standings: Vec<Standing>,
     tasks: Vec<Task>,
     /// For idle time.
     idle_tasks: VecDeque<Task>,
@@ -103,6 +106,7 @@ impl LaneState {
     /// Whoever waits for a task is told by its end.
     fn end(&mut self) {
         self.alive = false;
+        self.standings.clear();
         self.tasks.clear();
         self.idle_tasks.clear();
     }
@@ -124,6 +128,7 @@ impl Shared {
             lost: None,
             restarting: false,
             running: Vec::new(),
+            standings: Vec::new(),
             tasks: Vec::new(),
             idle_tasks: VecDeque::new(),
             busy: Instant::now(),
@@ -279,7 +284,7 @@ impl Shared {
     pub(crate) fn report(
         &self,
         me: usize,
-        running: impl Iterator<Item = Left>,
+        (running, standings): (impl Iterator<Item = Left>, impl Iterator<Item = Standing>),
         pages: PageCounts,
         done: Counters,
     ) {
@@ -288,8 +293,21 @@ impl Shared {
         lane.busy = Instant::now();
         lane.running.clear();
         lane.running.extend(running);
+        lane.standings.clear();
+        lane.standings.extend(standings);
         lane.seat.pages = pages;
         lane.counters += done;
+    }
+
+    /// What the replicas have reported last of the requests that run.
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        let state = self.lock();
+        let seen = |lane: &LaneState| Seen {
+            standings: lane.standings.clone(),
+            reported: lane.busy,
+            pages: lane.seat.pages,
+        };
+        state.lanes.iter().map(seen).collect()
     }
 
     /// What the groups of replica `me` have done so far, which experts were chosen, and who else was on its cores.
@@ -498,7 +516,10 @@ impl State {
                 job.lane = me;
                 self.note(&job, me);
             }
-            self.lanes[me].running.extend(job.lefts());
+            let lane = &mut self.lanes[me];
+            lane.running.extend(job.lefts());
+            lane.standings.push(Standing { id: job.id, progress: 0, waits: Waits::Step });
+            lane.busy = Instant::now();
             taken.push(job);
         }
         taken

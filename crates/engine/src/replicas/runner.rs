@@ -9,12 +9,11 @@ use super::{CacheEvents, ReplicaOptions};
 use crate::cores::Cores;
 use crate::decode::{Batch, Helpers, Pace, Running};
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, message};
 use crate::images::Encoder;
 use crate::kv::CacheEvent;
 use crate::speculate::Speculator;
 use crate::stages::LostStage;
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -42,7 +41,8 @@ pub(crate) struct Crew {
 /// Serves until told to end; a failure ends it, too, and only this replica's requests.
 pub(crate) fn serve(me: usize, crew: Crew, options: &ReplicaOptions, shared: Arc<Shared>) {
     let pace = Pace::new(crew.engine.limits().outputs, options.max_step);
-    let batch = Batch::new(Some(pace), options.prefix_cache);
+    let vocab = crew.engine.bounds(false).ids.tokens;
+    let batch = Batch::new(Some(pace), options.prefix_cache, vocab);
     let events = options.cache_events.clone();
     let mut runner = Runner { me, crew, shared, batch, events };
     let reason = match catch_unwind(AssertUnwindSafe(|| runner.run())) {
@@ -63,12 +63,6 @@ pub(crate) fn serve(me: usize, crew: Crew, options: &ReplicaOptions, shared: Arc
             None => Error::ReplicasClosed,
         });
     }
-}
-
-/// The text of a panic.
-pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 struct Runner {
@@ -193,7 +187,8 @@ impl Runner {
     /// Tells the queue what there is and what was done.
     fn report(&mut self) {
         let Crew { engine, watch, .. } = &mut self.crew;
-        let running = self.batch.running.iter().flat_map(Running::lefts);
+        let running = self.batch.running.iter();
+        let running = (running.clone().flat_map(Running::lefts), running.map(Running::standing));
         let done = std::mem::take(&mut self.batch.done);
         self.shared.report(self.me, running, engine.pages(), done);
         if self.batch.running.is_empty() || watch.is_old() {

@@ -13,14 +13,15 @@
 
 use super::queue::{Seat, Shared};
 use super::restart::Threads;
-use super::runner::{Crew, message, serve};
+use super::runner::{Crew, serve};
 use super::watch::Watch;
+use super::watchdog::Watchdog;
 use super::{Adapters, ReplicaInfo, ReplicaOptions, Replicas};
 use crate::cores::Cores;
 use crate::decode::{Bounds, Ids};
 use crate::disk::{Store, fingerprint};
 use crate::engine::{Engine, staged};
-use crate::error::Error;
+use crate::error::{Error, message};
 use crate::file::ModelFile;
 use crate::images::Encoder;
 use crate::load::{self, Control, LoadProgress, Size};
@@ -112,9 +113,10 @@ pub(crate) fn start(
             };
             let started = starting.into_iter().map(begin).collect();
             let threads = Threads::new(started, stop);
+            let watchdog = Watchdog::new(shared.clone());
             let bounds = Bounds { sees: serving.encoder.is_some(), ..bounds };
             let adapters = Adapters::new(options.adapters);
-            Ok(Replicas { shared, threads, infos, bounds, adapters })
+            Ok(Replicas { shared, threads, _watchdog: watchdog, infos, bounds, adapters })
         }
         Err(error) => {
             stop.store(true, Relaxed);
@@ -219,9 +221,11 @@ pub(crate) fn agree(
         source => source.into(),
     })?;
     let bytes = sizes.iter().map(bytes).sum();
+    let (step, outputs) = sizes.first().map_or((0, 0), |s| s.step);
     let bounds = Bounds {
         context,
-        step: load::step_tokens(&options),
+        step,
+        outputs,
         ids: sizes.first().map_or(Ids::default(), |s| s.ids),
         writes: sizes.first().is_some_and(|s| s.writes),
         sees: false,

@@ -59,6 +59,11 @@ impl Ahead {
         self.guess.clear();
     }
 
+    /// The text is not in the model's next step, so what it had in the last one cannot be read later.
+    pub(crate) fn pause(&mut self) {
+        self.last = None;
+    }
+
     /// Begins a guess of at most `most` tokens, of which each takes the part `cost` of a step without guesses.
     pub(super) fn begin(&mut self, most: usize, cost: f64) {
         self.guess.clear();

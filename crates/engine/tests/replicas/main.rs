@@ -15,6 +15,7 @@ use topology::Machine;
 use topology::fake::FakeMachine;
 
 mod disk;
+mod guided;
 mod hybrid;
 mod idle;
 mod loading;

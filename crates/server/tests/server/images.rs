@@ -1,10 +1,11 @@
 //! Images in the requests of all protocols.
 
-use crate::support::{Direct, NAME, options, seeing};
+use crate::support::{Direct, NAME, options, seeing, seeing_with};
 use arclight_server::{Media, Options};
 use axum::http::StatusCode;
 use base64::Engine as _;
 use serde_json::{Value as Json, json};
+use std::time::Duration;
 
 /// A picture of one colour and one edge, as PNG in base64.
 fn png(colour: u8) -> String {
@@ -102,6 +103,21 @@ async fn an_image_is_part_of_the_prompt_and_found_again() {
     let other = posted(&server, path, &openai(&data(200))).await;
     assert_eq!(usage(&other, "prompt_tokens"), usage(&first, "prompt_tokens"));
     assert!(cached(&other).unwrap() < usage(&other, "prompt_tokens") / 2, "{other}");
+}
+
+/// Rows that attend to each other are computed whole by a server that has taken no step yet: before, it never answered.
+#[tokio::test]
+async fn an_image_that_cannot_be_cut_is_answered_by_a_fresh_server() {
+    let server = Direct::with(options(), seeing_with(testkit::whole_encoder(256), 2));
+    let body = openai(&data(10));
+    let answer = posted(&server, "/v1/chat/completions", &body);
+    let answer = tokio::time::timeout(Duration::from_secs(60), answer).await.expect("an answer");
+    let usage = answer["usage"]["prompt_tokens"].as_u64().unwrap();
+    assert!(
+        usage > testkit::WHOLE as u64 && answer["choices"][0]["message"]["content"].is_string()
+    );
+    let metrics = server.get("/metrics").await.text;
+    assert!(metrics.contains("\narclight:empty_steps_total{replica=\"0\"} 0"), "{metrics}");
 }
 
 /// The same image gives the same answer, whoever brings it.

@@ -71,6 +71,11 @@ pub(crate) fn copies(replicas: usize, sequences: usize) -> Model {
 
 /// The demo model with an image encoder, which knows nothing of what it sees.
 pub(crate) fn seeing(sequences: usize) -> Model {
+    seeing_with(testkit::encoder(256), sequences)
+}
+
+/// The demo model with this image encoder.
+pub(crate) fn seeing_with(encoder: Vec<u8>, sequences: usize) -> Model {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/arclight-demo.gguf");
     let file = Arc::new(ModelFile::open(&path).unwrap());
     let options = LoadOptions {
@@ -79,7 +84,7 @@ pub(crate) fn seeing(sequences: usize) -> Model {
         no_pin: true,
         ..LoadOptions::default()
     };
-    let encoder = Some(Arc::new(ModelFile::from_bytes("tiny encoder", testkit::encoder(256))));
+    let encoder = Some(Arc::new(ModelFile::from_bytes("tiny encoder", encoder)));
     let serving = ReplicaOptions { encoder, ..ReplicaOptions::default() };
     Model::load(&file, &options, &serving, &ChatStyle::default(), &mut |_| {}).unwrap()
 }

@@ -1,0 +1,150 @@
+//! Sampling of a request, and the rows of logits that it keeps until a mask is there.
+
+use super::super::answer::Next;
+use super::{Ended, Running};
+use crate::decode::{Event, StopReason};
+use crate::error::Error;
+use std::iter::once;
+use std::time::Instant;
+
+/// Copies of rows of logits, which the next step overwrites.
+pub(super) struct Held {
+    rows: Vec<f32>,
+    width: usize,
+}
+
+/// What was sampled of a step.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Sampled {
+    /// Tokens that the answer has more.
+    pub tokens: usize,
+    /// Tokens that were guessed, and those of them that came true; zero while rows are held.
+    pub guessed: usize,
+    pub right: usize,
+}
+
+impl Sampled {
+    /// Whether tokens are in the cache that are none of the text.
+    pub(crate) fn is_wrong(self) -> bool {
+        self.right < self.guessed
+    }
+}
+
+impl Running {
+    /// The other answers to this prompt, which is computed: they go on from copies of its sequence.
+    pub(crate) fn split_off(&mut self) -> Vec<Running> {
+        let others = self.answers.split_off(1);
+        let other = |answer| Running {
+            answers: vec![answer],
+            sequence: None,
+            tokens: self.tokens.clone(),
+            guessed: Vec::new(),
+            images: self.images.clone(),
+            ahead: self.ahead.fork(),
+            prompt_logprobs: None,
+            held: None,
+            adapters: self.adapters.clone(),
+            pooled: None,
+            ended: None,
+            ..*self
+        };
+        others.into_iter().map(other).collect()
+    }
+
+    /// Samples from the rows of logits of its last token and its guess, as long as the guess comes true; waits for masks
+    /// up to `until`. If a mask is missing then, it holds the rows that are left, and has nothing to compute.
+    pub(crate) fn sample<'l>(
+        &mut self,
+        mut rows: impl Iterator<Item = &'l [f32]>,
+        until: Option<Instant>,
+        mask: &mut Vec<u32>,
+    ) -> Sampled {
+        let mut sampled = Sampled::default();
+        if self.is_ended() {
+            // Its deadline passed while the step was under way.
+            return sampled;
+        }
+        while let Some(logits) = rows.next() {
+            if !self.answers[0].is_ready(until) {
+                let all = once(logits).chain(rows);
+                let rows = all.flatten().copied().collect();
+                self.held = Some(Held { rows, width: logits.len() });
+                self.ahead.pause();
+                return sampled;
+            }
+            sampled.tokens += usize::from(self.sample_one(logits, mask));
+            if self.is_ended() || self.ahead.guess().get(self.right) != self.tokens.last() {
+                break;
+            }
+            // It is in the cache.
+            self.right += 1;
+            self.computed += 1;
+        }
+        (sampled.guessed, sampled.right) = (self.ahead.guess().len(), self.right);
+        self.right = 0;
+        if sampled.guessed > 0 {
+            self.timings.guessed += sampled.guessed;
+            self.timings.right += sampled.right;
+            self.ahead.learn(sampled.right);
+        }
+        sampled
+    }
+
+    /// Whether a mask is all that it waits for.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Goes on sampling, if the mask is there now.
+    pub(crate) fn resume(&mut self, mask: &mut Vec<u32>) -> Option<Sampled> {
+        if self.is_ended() || !self.is_held() || !self.answers[0].is_ready(None) {
+            return None;
+        }
+        let Held { rows, width } = self.held.take()?;
+        Some(self.sample(rows.chunks_exact(width), None, mask))
+    }
+
+    /// Logits of a token of the prompt: of the one at `at` tokens after those computed before.
+    pub(crate) fn note_prompt(&mut self, before: usize, logits: &[f32]) {
+        let Some((top, found)) = &mut self.prompt_logprobs else { return };
+        let next = before + 1;
+        if next < self.prompt && found.len() + 1 == next {
+            found.push(self.answers[0].sampler.logprobs(logits, self.tokens[next], *top));
+            if found.len() + 1 == self.prompt {
+                let told = || Event::Prompt(found.clone());
+                self.answers.iter().for_each(|answer| answer.tell(told()));
+            }
+        }
+    }
+
+    /// Samples the next token from its logits; whether the answer has one more.
+    fn sample_one(&mut self, logits: &[f32], mask: &mut Vec<u32>) -> bool {
+        let so_far = self.tokens.len() - self.prompt;
+        let answer = &mut self.answers[0];
+        if answer.left == 0 {
+            self.ended = Some(Ended::Stopped(StopReason::Limit));
+            return false;
+        }
+        let next = answer.next(logits, so_far, mask);
+        self.progress += 1;
+        self.timings.tokens += usize::from(so_far > 0 && next.is_ok());
+        match next {
+            Ok(Next::End(token)) => {
+                self.ended = Some(Ended::Stopped(StopReason::EndToken(token)));
+            }
+            Ok(Next::Token(token)) => {
+                self.tokens.push(token);
+                self.ended = answer.after(token).map(Ended::Stopped);
+                return true;
+            }
+            Err(error) => {
+                let why = match error {
+                    Error::Constraint(why) => why,
+                    other => other.to_string(),
+                };
+                self.fail_with(move || Error::Constraint(why.clone()));
+            }
+        }
+        false
+    }
+}
