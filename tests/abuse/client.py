@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ctypes
+import http.client
 import json
 import os
 import re
@@ -139,6 +140,18 @@ def push(port, path, data):
         with contextlib.suppress(OSError):
             answer = connection.recv(4096)
     return int(answer.split()[1]) if answer.startswith(b"HTTP/1.1 ") else 0
+
+
+def ask_apart(port, path, body=None, limit=120):
+    """Status and text of an answer, in the caller's thread: sent as soon as there is a connection, whatever the event
+    loop does."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=limit)
+    with contextlib.closing(connection):
+        data = json.dumps(body) if body else None
+        headers = {"Content-Type": "application/json"} if body else {}
+        connection.request("POST" if body else "GET", path, data, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(errors="replace")
 
 
 def chat(words="Tell me a story.", **more):

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from client import CHAT, Server, ask, chat, get, idle, push
+from client import CHAT, Server, ask, ask_apart, chat, get, idle, push
 
 
 async def load(server, count, **more):
@@ -77,6 +77,90 @@ async def crowded(program):
         return (
             f"ok      {wanted} idle connections in {opened:.1f} s, {each:.1f} KiB each; 40 answers beside them in "
             f"{answered:.1f} s"
+        )
+
+
+async def silent(program):
+    """20,000 connections that send nothing, single bytes, or half of a request, beside an answer that goes on."""
+    wanted, spare = 20_000, 200
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wave = min(4000, hard - spare)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, wave + spare), hard))
+    most = 512
+    options = ["--max-connections", str(most), "--read-timeout", "5"]
+    request = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
+    seen, opened, health = Counter(), 0, []
+
+    async def one(server, number, ends):
+        """A connection of one of the kinds, from one of 200 addresses; it is closed by the server, or in the end."""
+        nonlocal opened
+        writer = None
+        try:
+            source = (f"127.0.0.{2 + number % 200}", 0)
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=source)
+            opened += 1
+            kind = number % 4
+            if kind == 1:
+                for byte in request:
+                    if time.monotonic() > ends:
+                        break
+                    writer.write(bytes([byte]))
+                    await writer.drain()
+                    await asyncio.sleep(0.5)
+            elif kind == 2:
+                writer.write(request[:20])
+                writer.write_eof()
+            elif kind == 3:
+                writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            async with asyncio.timeout_at(asyncio.get_running_loop().time() + max(0, ends - time.monotonic())):
+                await reader.read()
+                seen["closed by the server"] += 1
+        except TimeoutError:
+            seen["left open"] += 1
+        except OSError:
+            seen["reset"] += 1
+        finally:
+            if writer:
+                writer.transport.abort()
+
+    async def live(server, stop):
+        """Answers one after the other; how many there were."""
+        answers = 0
+        while not stop.is_set():
+            body = chat(f"Live {answers}", stream=True, ignore_eos=True, max_tokens=1000)
+            status, text = await asyncio.to_thread(ask_apart, server.port, CHAT, body)
+            assert status == 200 and "[DONE]" in text, (status, text[-300:])
+            answers += 1
+        return answers
+
+    async with served(program, *options, name="abuse-silent") as server:
+        stop = asyncio.Event()
+        answers = asyncio.create_task(live(server, stop))
+        async with asyncio.timeout(600):
+            while opened < wanted:
+                ends = time.monotonic() + 8
+                attack = [asyncio.create_task(one(server, i, ends)) for i in range(min(wave, wanted - opened))]
+                while not all(task.done() for task in attack):
+                    begin = time.monotonic()
+                    status, _ = await asyncio.to_thread(ask_apart, server.port, "/health", limit=20)
+                    assert status == 200, f"/health is {status}"
+                    health.append(time.monotonic() - begin)
+                    assert server.fds() < 2 * most + 200, f"{server.fds()} files are open"
+                    assert not answers.done(), answers.result()
+                    await asyncio.sleep(0.2)
+                await asyncio.gather(*attack)
+            stop.set()
+            answered = await answers
+        assert answered > 0
+        for _ in range(100):
+            if server.fds() < 200:
+                break
+            await asyncio.sleep(0.1)
+        assert server.fds() < 200, f"{server.fds()} files are open after the connections' end"
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return (
+            f"ok      {opened} connections in waves of {wave}, {dict(seen)}; {answered} answers beside them, /health "
+            f"{len(health)} times within {max(health):.2f} s"
         )
 
 

@@ -8,13 +8,16 @@ const require = createRequire(new URL('../../web/package.json', import.meta.url)
 const { chromium } = require('playwright-core');
 const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 
-export const { ARCLIGHT_URL, ARCLIGHT_LOCKED_URL, ARCLIGHT_BARE_URL, ARCLIGHT_SEVERAL_URL, ARCLIGHT_CLIENT_KEY, PAGE_SHOTS } = process.env;
+export const { ARCLIGHT_URL, ARCLIGHT_LOCKED_URL, ARCLIGHT_BARE_URL, ARCLIGHT_NAMED_URL, ARCLIGHT_SEVERAL_URL, ARCLIGHT_CLIENT_KEY, PAGE_SHOTS } = process.env;
 export const DESKTOP = { width: 1280, height: 800 };
 export const PHONE = { width: 390, height: 844 };
 
 let browser;
-export async function launch() {
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
+/** Starts it; node:test passes something of its own for the options. */
+export async function launch(options) {
+  const args = ['--no-sandbox', ...(Array.isArray(options) ? options : [])];
+  browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args });
+  return browser;
 }
 export const quit = () => browser.close();
 

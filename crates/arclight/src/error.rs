@@ -133,7 +133,9 @@ impl Error {
             Error::Load(e) if e.is_usage() => 2,
             Error::Hub(e) if e.is_usage() => 2,
             Error::Engine(Engine::Topology(e)) | Error::Topology(e) => topology_code(e),
-            Error::Server(arclight_server::Error::BadOrigin { .. }) => 2,
+            Error::Server(
+                arclight_server::Error::BadOrigin { .. } | arclight_server::Error::BadHost { .. },
+            ) => 2,
             _ => 1,
         }
     }

@@ -28,6 +28,14 @@ pub enum Error {
         /// As given.
         origin: String,
     },
+    /// A host that no request names.
+    #[error(
+        "{host:?} is no host name: use the form chat.example, without scheme and port, or * for all"
+    )]
+    BadHost {
+        /// As given.
+        host: String,
+    },
     /// A server of several models has none.
     #[error("there is no model to serve")]
     NoModels,

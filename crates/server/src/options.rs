@@ -2,6 +2,7 @@
 
 use crate::adapters::ServedAdapter;
 use crate::batch::FileStore;
+use crate::http;
 use crate::keys::Keys;
 use crate::normal::Media;
 use crate::ollama::Recipe;
@@ -22,6 +23,9 @@ pub struct Options {
     pub keys: Keys,
     /// Origins of web pages that may call the server, or `*` for all. Empty: none.
     pub origins: Vec<String>,
+    /// Names by which browsers may address a server without keys, or `*` for all; IP addresses and `localhost` always
+    /// may. Pages of these names are the server's own, for a proxy that serves them.
+    pub hosts: Vec<String>,
     /// Largest request in bytes.
     pub body_limit: usize,
     /// Memory that the process may have, if it is bounded: bodies that arrive at the same time take an eighth of it at
@@ -35,8 +39,11 @@ pub struct Options {
     pub request_timeout: Option<Duration>,
     /// Silence in a stream after which a comment is sent as a sign of life.
     pub ping: Duration,
-    /// Connections at once; more wait to be accepted.
+    /// Connections that have requests at once; as many can wait for one. A request on a further one gets 503.
     pub connections: usize,
+    /// Connections of one address. `None`: three quarters of `connections`, and all of them for this machine's own
+    /// addresses.
+    pub per_address: Option<usize>,
     /// Most choices of one request: `n` times its prompts.
     pub choices: usize,
     /// Time for requests to end when the server stops.
@@ -71,6 +78,13 @@ pub struct Options {
     pub measure_reads: Option<MeasureReads>,
 }
 
+impl Options {
+    /// Files that are open for connections at most.
+    pub fn files(&self) -> usize {
+        http::files(self)
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options {
@@ -78,6 +92,7 @@ impl Default for Options {
             adapters: Vec::new(),
             keys: Keys::default(),
             origins: Vec::new(),
+            hosts: Vec::new(),
             body_limit: 16 << 20,
             memory: None,
             read_timeout: Duration::from_secs(30),
@@ -85,6 +100,7 @@ impl Default for Options {
             request_timeout: Some(Duration::from_secs(3600)),
             ping: Duration::from_secs(10),
             connections: 1024,
+            per_address: None,
             choices: 128,
             drain: Duration::from_secs(30),
             sampler: SamplerParams {

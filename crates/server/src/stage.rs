@@ -1,7 +1,7 @@
 //! What a host says over HTTP that has a part of a model and takes no requests: whether it is there, and what it does.
 
 use crate::error::Error;
-use crate::http::{Background, Site};
+use crate::http::{Background, Site, closed};
 use crate::metrics::{self, count, gauge};
 use crate::options::Options;
 use arclight_engine::{StageState, StageStatus};
@@ -19,7 +19,7 @@ pub struct StageSite {
 }
 
 impl StageSite {
-    /// For a stage; of the options, limits on connections and times count.
+    /// For a stage; of the options, limits on connections and times, hosts and origins count.
     pub fn new(options: Options, status: Arc<StageStatus>) -> StageSite {
         StageSite { options: Arc::new(options), status }
     }
@@ -32,7 +32,7 @@ impl Site for StageSite {
 
     fn router(self: Arc<Self>) -> Result<Router, Error> {
         let routes = Router::new().route("/health", get(health)).route("/metrics", get(figures));
-        Ok(routes.with_state(self.status.clone()))
+        Ok(closed(routes, &self.options).with_state(self.status.clone()))
     }
 
     fn stop(&self) {}

@@ -5,6 +5,7 @@ use crate::fault::Fault;
 use crate::http;
 use crate::metrics::Metrics;
 use crate::options::Options;
+use crate::page::Token;
 use crate::recover;
 use crate::responses::Store;
 use crate::status::Watcher;
@@ -315,6 +316,8 @@ pub struct App {
     pub(crate) status: Watcher,
     /// Room for bodies, of all models.
     pub(crate) bodies: Arc<http::Bodies>,
+    /// What the page has that other pages have not.
+    pub(crate) token: Token,
     phase: RwLock<Phase>,
 }
 
@@ -329,6 +332,7 @@ impl App {
             statuses: http::Statuses::default(),
             started: now(),
             responses: Arc::default(),
+            token: Token::random(),
             status: Watcher::default(),
             phase: RwLock::new(Phase::Loading),
         }
@@ -344,6 +348,7 @@ impl App {
             started: self.started,
             responses: self.responses.clone(),
             bodies: self.bodies.clone(),
+            token: self.token.clone(),
             status: Watcher::default(),
             phase: RwLock::new(Phase::Loading),
         }
@@ -370,7 +375,7 @@ impl App {
     }
 
     /// Takes other limits, times and defaults of sampling for requests to come, and lets so many wait. Names, adapters,
-    /// keys, origins and the folder of slots stay as they are.
+    /// keys, origins, hosts and the folder of slots stay as they are.
     pub fn change(&self, options: Options, queue: Option<usize>) {
         let own = self.options.clone();
         let options = Options {
@@ -378,6 +383,7 @@ impl App {
             adapters: own.adapters,
             keys: own.keys,
             origins: own.origins,
+            hosts: own.hosts,
             slot_saves: own.slot_saves,
             measure_reads: own.measure_reads,
             ping: own.ping,

@@ -48,10 +48,39 @@ export function setKey(value: string, keep: boolean): void {
   keyWanted.value = false;
 }
 
+const PLACE = 'meta[name="arclight-token"]';
+
+/** What shows a server without keys that a request is of its own page. */
+let token = document.querySelector<HTMLMetaElement>(PLACE)?.content ?? "";
+
+/** Reads the token again, for a server that was started anew; whether it has changed. */
+async function renewToken(): Promise<boolean> {
+  const before = token;
+  try {
+    const page = await fetch("/", { headers: { accept: "text/html" }, cache: "no-store" });
+    const html = new DOMParser().parseFromString(await page.text(), "text/html");
+    token = html.querySelector<HTMLMetaElement>(PLACE)?.content ?? "";
+  } catch {
+    // The first answer says what is wrong.
+  }
+  return token !== before;
+}
+
 /** Sends a request; an answer that is no success is a fault. */
 export async function ask(path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+  try {
+    return await askOnce(path, body, signal);
+  } catch (error) {
+    const old = error instanceof Fault && error.code === "page_token_needed";
+    if (!old || !(await renewToken())) throw error;
+    return askOnce(path, body, signal);
+  }
+}
+
+async function askOnce(path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
   const headers: Record<string, string> = {};
   if (key()) headers.authorization = `Bearer ${key()}`;
+  if (token) headers["x-arclight-token"] = token;
   if (body !== undefined) headers["content-type"] = "application/json";
   const method = body === undefined ? "GET" : "POST";
   let response: Response;

@@ -18,7 +18,7 @@ use arclight_engine::{DiskCache, KvSize, LoadOptions, ModelFile, ReplicaOptions,
 use arclight_server::{CachePublisher, ChatStyle, Key, Media, Options, ServedAdapter};
 use chat::Family;
 use clap::{Args, ValueHint};
-use std::net::ToSocketAddrs;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -268,6 +268,10 @@ struct AccessArgs {
     /// Origin of web pages that may call the server, or * for all; can be given several times
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
     cors_origin: Vec<String>,
+    /// Host name by which browsers may address the server without keys, or * for any, besides IP addresses, localhost
+    /// and the names of --host; can be given several times
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    allowed_host: Vec<String>,
     /// PEM file of the server's certificate and those that it is signed by: serve by TLS
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -286,9 +290,14 @@ struct LimitArgs {
     /// Choices of one request: n times its prompts
     #[arg(long, value_name = "N", value_parser = count, default_value = "128")]
     max_choices: usize,
-    /// Connections at once; more wait to be accepted
+    /// Connections with requests at once, and as many without; requests on further ones get 503, but for /health,
+    /// /ping and /metrics
     #[arg(long, value_name = "N", value_parser = count, default_value = "1024")]
     max_connections: usize,
+    /// Connections of one address at once [default: three quarters of --max-connections; no limit for
+    /// this machine's own]
+    #[arg(long, value_name = "N", value_parser = count)]
+    max_connections_per_address: Option<usize>,
     /// Time for an answer, the wait in the queue included; 0 for no limit
     #[arg(long, value_name = "SECONDS", default_value = "3600")]
     request_timeout: u64,
@@ -330,12 +339,14 @@ impl ServeArgs {
             names,
             keys: self.keys()?.into(),
             origins: self.access.cors_origin.clone(),
+            hosts: self.host_names(),
             body_limit: self.limits.max_body << 20,
             memory: Machine::read()?.memory_limit(),
             read_timeout: seconds(self.limits.read_timeout as u64),
             write_timeout: seconds(self.limits.write_timeout as u64),
             request_timeout: Some(self.limits.request_timeout).filter(|&s| s > 0).map(seconds),
             connections: self.limits.max_connections,
+            per_address: self.limits.max_connections_per_address,
             page: !self.access.no_page,
             measure_reads: Some(crate::report::limits),
             choices: self.limits.max_choices,
@@ -477,6 +488,15 @@ impl ServeArgs {
             found.ok_or_else(|| fault("there is no such address".to_owned()))
         };
         self.admin_listen.iter().map(place).collect()
+    }
+
+    /// The names by which browsers may address the server: those that were given for that, and those to listen on.
+    fn host_names(&self) -> Vec<String> {
+        let is_name = |host: &&String| {
+            host.parse::<IpAddr>().is_err() && !host.starts_with("unix:") && !host.is_empty()
+        };
+        let names = self.host.iter().filter(is_name);
+        self.access.allowed_host.iter().chain(names).cloned().collect()
     }
 
     /// The keys that clients may bring.

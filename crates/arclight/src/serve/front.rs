@@ -40,7 +40,7 @@ impl Front {
     ) -> Result<Front, Error> {
         let fault = |source| Error::Io { what: "cannot listen to signals".into(), source };
         let signals = Signals::install().map_err(fault)?;
-        system::allow_connections(site.options().connections);
+        let files = system::allow_files(site.options().files());
         let tls = match args.tls_files() {
             Some((certificate, key)) => Some(Arc::new(Tls::open(certificate, key)?)),
             None => None,
@@ -50,7 +50,8 @@ impl Front {
             listeners = listen(args.places()?).await?;
         }
         let operators = listen(args.admin_places()?).await?;
-        let server = Server::on(site, listeners, tls.clone())?.with_operators_on(operators);
+        let server = Server::on(site, listeners, tls.clone())?;
+        let server = server.with_operators_on(operators).with_files(files);
         let operators = server.operators_urls();
         if !operators.is_empty() {
             note!("for operators: {}", operators.join(" and "));

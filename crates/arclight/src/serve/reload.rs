@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 /// Options that change at a reload.
-const CHANGE: [&str; 23] = [
+const CHANGE: [&str; 24] = [
     "api-key",
     "api-key-file",
     "drain-timeout",
@@ -22,6 +22,7 @@ const CHANGE: [&str; 23] = [
     "max-body",
     "max-choices",
     "max-connections",
+    "max-connections-per-address",
     "max-image-megapixels",
     "max-models",
     "media-path",

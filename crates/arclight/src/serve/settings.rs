@@ -94,8 +94,9 @@ fn color(args: &[OsString]) -> ColorChoice {
 }
 
 /// Options of `serve` that are about the server, and not about one model.
-pub(crate) const OF_SERVER: [&str; 38] = [
+pub(crate) const OF_SERVER: [&str; 40] = [
     "admin-listen",
+    "allowed-host",
     "api-key",
     "api-key-file",
     "batch-requests",
@@ -116,6 +117,7 @@ pub(crate) const OF_SERVER: [&str; 38] = [
     "max-body",
     "mcp-config",
     "max-connections",
+    "max-connections-per-address",
     "max-models",
     "models-dir",
     "models-memory",

@@ -1,11 +1,12 @@
 //! `chat --mcp`: tools of a server are offered, asked for, called, and their results go on.
 
 use crate::manage::send;
-use crate::serve::{post, serve_plainly};
+use crate::serve::{Served, post, serve_plainly};
 use crate::support::{arclight, run_with};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use testkit::{Script, repository, scripted};
@@ -133,21 +134,51 @@ fn the_page_has_tools_called_by_the_server() {
     fs::write(&config, text).unwrap();
     let args = ["--mcp-config", config.to_str().unwrap(), "--untuned", "--api-key", "k"];
     let (served, _) = serve_plainly(&args[..3], &[]);
-    let (status, text) = send(&served, "GET", "/page/mcp", &json!(null));
-    let tools: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((status, &tools["tools"][0]["function"]["name"]), (200, &json!("add")));
     let call = json!({"name": "add", "arguments": {"a": 1, "b": 4}});
-    // What another page could send without a question.
-    let (status, text) = send(&served, "POST", "/page/mcp", &call);
-    assert!(status == 415 && !dir.path().join("asked").exists(), "{text}");
-    let (status, result) = post(&served, "/page/mcp", &call);
+    // Without the page's token.
+    for (method, body) in [("GET", &json!(null)), ("POST", &call)] {
+        let (status, text) = send(&served, method, "/page/mcp", body);
+        assert!(status == 403 && !dir.path().join("asked").exists(), "{text}");
+    }
+    let token = token(&served);
+    let (status, tools) = for_page(&served, &token, "GET", &json!(null));
+    assert_eq!((status, &tools["tools"][0]["function"]["name"]), (200, &json!("add")));
+    let (status, result) = for_page(&served, &token, "POST", &call);
     assert_eq!((status, result), (200, json!({"content": "five", "is_error": false})));
-    let (status, result) = post(&served, "/page/mcp", &json!({"name": "take", "arguments": {}}));
+    let unknown = json!({"name": "take", "arguments": {}});
+    let (status, result) = for_page(&served, &token, "POST", &unknown);
     assert_eq!((status, &result["error"]["code"]), (502, &json!("tool_not_called")));
     drop(served);
     let (served, _) = serve_plainly(&args, &[]);
     assert_eq!(post(&served, "/page/mcp", &call).0, 401, "keys are as elsewhere");
     let (served, _) = serve_plainly(&["--untuned"], &[]);
-    assert_eq!(send(&served, "GET", "/page/mcp", &json!(null)).1, r#"{"tools":[]}"#);
-    assert_eq!(post(&served, "/page/mcp", &call).0, 404);
+    let token = self::token(&served);
+    assert_eq!(for_page(&served, &token, "GET", &json!(null)), (200, json!({"tools": []})));
+    assert_eq!(for_page(&served, &token, "POST", &call).0, 404);
+}
+
+/// The token that a server's page has.
+fn token(served: &Served) -> String {
+    let page = exchange(served, "GET / HTTP/1.0\r\naccept: text/html\r\n\r\n");
+    let (_, rest) = page.split_once("name=\"arclight-token\" content=\"").unwrap();
+    rest.split('"').next().unwrap().to_owned()
+}
+
+/// The answer to a request of the page for tools.
+fn for_page(served: &Served, token: &str, method: &str, body: &Value) -> (u16, Value) {
+    let body = body.to_string();
+    let kind = "content-type: application/json";
+    let head = format!("{method} /page/mcp HTTP/1.0\r\nx-arclight-token: {token}\r\n{kind}");
+    let answer =
+        exchange(served, &format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), serde_json::from_str(body).unwrap())
+}
+
+fn exchange(served: &Served, request: &str) -> String {
+    let mut stream = TcpStream::connect(served.address()).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
 }

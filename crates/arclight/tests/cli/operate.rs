@@ -53,7 +53,7 @@ impl Served {
         let mut stream = TcpStream::connect(address).unwrap();
         write!(
             stream,
-            "GET {path} HTTP/1.1\r\nhost: a\r\naccept: text/html\r\nconnection: close\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: text/html\r\nconnection: close\r\n\r\n"
         )
         .unwrap();
         let mut text = String::new();

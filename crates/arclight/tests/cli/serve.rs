@@ -49,7 +49,7 @@ pub(crate) fn serve_plainly(args: &[&str], variables: &[(&str, &str)]) -> (Serve
 pub(crate) fn post(served: &Served, path: &str, body: &Value) -> (u16, Value) {
     let mut stream = TcpStream::connect(&served.address).unwrap();
     let body = body.to_string();
-    let head = format!("POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close");
+    let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close");
     let kind = "content-type: application/json";
     write!(stream, "{head}\r\n{kind}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
     let mut text = String::new();
@@ -61,7 +61,7 @@ pub(crate) fn post(served: &Served, path: &str, body: &Value) -> (u16, Value) {
 
 pub(crate) fn get(served: &Served, path: &str) -> String {
     let mut stream = TcpStream::connect(&served.address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
@@ -151,6 +151,8 @@ fn faults_of_the_file_and_of_variables_are_told_in_a_line() {
     assert!(line.contains("/no/such/file"), "{line}");
     let line = fails(2, &["serve", tiny(), "--cors-origin", "example.com"]);
     assert!(line.contains("is no origin"), "{line}");
+    let line = fails(2, &["serve", tiny(), "--allowed-host", "http://a"]);
+    assert!(line.contains("is no host name"), "{line}");
     let line = fails(2, &["serve", "--chat-format", "morse"]);
     assert!(line.contains("hermes"), "{line}");
     std::fs::write(&file, "# nobody\n\n").unwrap();
@@ -321,7 +323,7 @@ fn the_service_manager_gives_sockets_and_is_told() {
     let status = |key: &str| {
         let mut stream = TcpStream::connect(&served.address).unwrap();
         let head = format!("authorization: Bearer {key}\r\nconnection: close");
-        write!(stream, "GET /v1/models HTTP/1.1\r\nhost: a\r\n{head}\r\n\r\n").unwrap();
+        write!(stream, "GET /v1/models HTTP/1.1\r\nhost: localhost\r\n{head}\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         text.split(' ').nth(1).unwrap().to_owned()
@@ -362,7 +364,7 @@ fn it_listens_in_several_places() {
     assert!(line.contains(&format!("/v1 and {host}: context")), "{line}");
     assert!(get(&served, "/health").starts_with("HTTP/1.1 200"));
     let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
-    write!(stream, "GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");

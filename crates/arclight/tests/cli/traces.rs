@@ -88,7 +88,7 @@ fn a_collector_gets_requests_and_the_parts_of_their_time() {
     let body = json!({"prompt": "One secret day", "max_tokens": 5, "ignore_eos": true, "n": 2, "stream": true}).to_string();
     let mut stream = TcpStream::connect(&served.address).unwrap();
     let head = format!(
-        "POST /v1/completions HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntraceparent: 00-{TRACE}-{PARENT}-01"
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntraceparent: 00-{TRACE}-{PARENT}-01"
     );
     write!(
         stream,

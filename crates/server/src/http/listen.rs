@@ -1,7 +1,8 @@
-//! Connections: accepted up to a number, each with limits on time, and let end when the server is to
-//! stop.
+//! Accepts connections, serves each within its limits, and lets them end when the server is to stop.
 
+use super::connections::{Connections, Seat};
 use super::gate::Peer;
+use super::held::Held;
 use super::router::router;
 use super::sides::Side;
 use super::sockets::{Accepted, Listener};
@@ -18,13 +19,14 @@ use futures_util::future::select_all;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown, Watcher};
+use hyper_util::server::graceful::GracefulConnection;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Semaphore;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
@@ -101,6 +103,8 @@ pub struct Server {
     operators: usize,
     tls: Option<Arc<Tls>>,
     router: Router,
+    /// Files that may be open for connections.
+    files: usize,
 }
 
 impl Server {
@@ -122,7 +126,14 @@ impl Server {
         tls: Option<Arc<Tls>>,
     ) -> Result<Server, Error> {
         let router = site.clone().router()?;
-        Ok(Server { site, listeners, operators: 0, tls, router })
+        Ok(Server { site, listeners, operators: 0, tls, router, files: usize::MAX })
+    }
+
+    /// Opens at most this many files for connections. Some of them are kept for monitoring, so fewer than
+    /// [`Options::connections`] may be served.
+    #[must_use]
+    pub fn with_files(self, files: usize) -> Server {
+        Server { files, ..self }
     }
 
     /// Serves what is for operators (figures, states, loading by hand) on these, and no longer on the others.
@@ -171,9 +182,9 @@ impl Server {
     /// what has not ended when the options' time for that is over.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let sides: Vec<Option<Side>> = (0..self.listeners.len()).map(|at| self.side(at)).collect();
-        let Server { site, listeners, tls, router, .. } = self;
-        let mut room = Room::new(site.options().connections);
-        let graceful = GracefulShutdown::new();
+        let Server { site, listeners, tls, router, files, .. } = self;
+        let all = Arc::new(Connections::new(&site.options(), files));
+        let (stopping, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
         // Ends when it is dropped.
         let mut beside = JoinSet::new();
@@ -188,37 +199,25 @@ impl Server {
             }
         };
         let mut watch = pin!(watch);
-        let door = Door { router, tls: tls.clone(), site: site.clone() };
+        let door = Door { router, tls: tls.clone(), site: site.clone(), stopped };
         loop {
-            room.set(site.options().connections);
-            let accepted = async {
-                let permit = room.free.clone().acquire_owned().await;
-                let each = listeners.iter().map(|one| Box::pin(one.accept()));
-                let (accepted, from, _) = select_all(each).await;
-                (accepted, (listeners[from].address().is_some(), sides[from]), permit)
-            };
-            let (accepted, from, permit) = tokio::select! {
+            all.set(&site.options());
+            let (accepted, from) = tokio::select! {
                 () = &mut stop => break,
                 () = &mut watch => continue,
-                // There may be room for more now.
+                // Options may have changed.
                 () = tokio::time::sleep(Duration::from_secs(1)) => continue,
-                accepted = accepted => accepted,
+                accepted = accept(&listeners) => accepted,
             };
-            let accepted = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Out of file descriptors, or a client that was gone at once: neither is cured by
-                    // trying again without pause.
-                    tracing::warn!(%error, "a connection cannot be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
+            match accepted {
+                Ok(accepted) => {
+                    let (remote, side) = (listeners[from].address().is_some(), sides[from]);
+                    if let Some(seat) = all.open(accepted.peer, side) {
+                        connections.spawn(door.clone().serve(accepted, remote, side, seat));
+                    }
                 }
-            };
-            let served = door.clone().serve(accepted, from, Some(graceful.watcher()));
-            connections.spawn(async move {
-                let _permit = permit;
-                served.await;
-            });
+                Err(error) => failed(&error, &all).await,
+            }
             while connections.try_join_next().is_some() {}
         }
         site.stop();
@@ -226,20 +225,24 @@ impl Server {
         if left > 0 {
             tracing::info!(connections = left, "waiting for requests to end");
         }
-        let drained = tokio::time::timeout(site.options().drain, graceful.shutdown());
-        // Who connects meanwhile is told that the server is about to end: `/health`, too.
+        let _ = stopping.send(true);
+        let ended = async { while connections.join_next().await.is_some() {} };
+        let drained = tokio::time::timeout(site.options().drain, ended);
+        // A client that connects meanwhile gets 503, from `/health` too.
+        let (_open, stopped) = watch::channel(false);
+        let door = Door { stopped, ..door };
         let mut late = JoinSet::new();
         let refuse = async {
             loop {
-                let each = listeners.iter().map(|one| Box::pin(one.accept()));
-                let (accepted, from, _) = select_all(each).await;
-                match accepted {
-                    Ok(accepted) if late.len() < LATE => {
-                        let from = (listeners[from].address().is_some(), sides[from]);
-                        late.spawn(door.clone().serve(accepted, from, None));
+                match accept(&listeners).await {
+                    (Ok(accepted), from) if late.len() < LATE => {
+                        let (remote, side) = (listeners[from].address().is_some(), sides[from]);
+                        if let Some(seat) = all.open(accepted.peer, side) {
+                            late.spawn(door.clone().serve(accepted, remote, side, seat));
+                        }
                     }
-                    Ok(_) => {}
-                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                    (Ok(_), _) => {}
+                    (Err(error), _) => failed(&error, &all).await,
                 }
                 while late.try_join_next().is_some() {}
             }
@@ -255,66 +258,58 @@ impl Server {
     }
 }
 
-/// What a connection comes to.
+/// The next connection, and which listener it came to.
+async fn accept(listeners: &[Listener]) -> (io::Result<Accepted>, usize) {
+    let each = listeners.iter().map(|one| Box::pin(one.accept()));
+    let (accepted, from, _) = select_all(each).await;
+    (accepted, from)
+}
+
+/// Makes room where a connection cannot be accepted: mostly for lack of file descriptors, which a connection that
+/// waits has. Otherwise trying again without a pause does not help.
+async fn failed(error: &io::Error, all: &Connections) {
+    tracing::warn!(%error, "a connection cannot be accepted");
+    let is_gone = error.kind() == io::ErrorKind::ConnectionAborted;
+    let pause = if is_gone || all.shed() { 1 } else { 50 };
+    tokio::time::sleep(Duration::from_millis(pause)).await;
+}
+
+/// What all connections share.
 #[derive(Clone)]
 struct Door {
     router: Router,
     tls: Option<Arc<Tls>>,
     site: Arc<dyn Site>,
-}
-
-/// Room for connections, whose number can change.
-struct Room {
-    free: Arc<Semaphore>,
-    all: usize,
-    /// Connections that have to end before there is room again.
-    owed: usize,
-}
-
-impl Room {
-    fn new(all: usize) -> Room {
-        Room { free: Arc::new(Semaphore::new(all)), all, owed: 0 }
-    }
-
-    /// Has room for so many from now on; those that there are stay.
-    fn set(&mut self, all: usize) {
-        if all > self.all {
-            let more = all - self.all;
-            let paid = more.min(self.owed);
-            self.owed -= paid;
-            self.free.add_permits(more - paid);
-        } else {
-            self.owed += self.all - all;
-        }
-        self.all = all;
-        self.owed -= self.free.forget_permits(self.owed);
-    }
+    /// Whether connections are to end after the request that runs.
+    stopped: watch::Receiver<bool>,
 }
 
 impl Door {
-    /// Serves a connection until it ends, or until `watcher` ends it after the request that runs.
-    /// It came over the network or not, and to a side.
-    async fn serve(
-        self,
-        accepted: Accepted,
-        (remote, side): (bool, Option<Side>),
-        watcher: Option<Watcher>,
-    ) {
+    /// Serves a connection until it ends, its limits are reached, or it is closed for another. `remote`: it came over
+    /// the network.
+    async fn serve(self, accepted: Accepted, remote: bool, side: Option<Side>, seat: Arc<Seat>) {
         let Accepted { stream, peer } = accepted;
-        let from = (Peer(peer), side);
         let options = self.site.options();
-        let (read, write) = (options.read_timeout, options.write_timeout);
-        let stream = Stalling::new(stream, write);
+        let (stream, blocked) = Stalling::new(stream, options.write_timeout);
         let tls = self.tls.as_ref().filter(|_| remote).map(|tls| tls.acceptor());
-        let served = match tls {
-            None => watched(connection(self.router, stream, from, read), watcher).await,
-            Some(tls) => match tokio::time::timeout(read, tls.accept(stream)).await {
-                Ok(Ok(stream)) => {
-                    watched(connection(self.router, stream, from, read), watcher).await
+        let service = Service { router: self.router, from: (Peer(peer), side), seat: seat.clone() };
+        let (first, stopped) = (self.stopped.clone(), self.stopped);
+        let served = async {
+            match tls {
+                None => polite(connection(service, stream), &seat, stopped).await,
+                Some(tls) => {
+                    let stream = tokio::select! {
+                        stream = tls.accept(stream) => stream?,
+                        () = stop(first) => return Ok(()),
+                    };
+                    polite(connection(service, stream), &seat, stopped).await
                 }
-                Ok(Err(error)) => Err(error.into()),
-                Err(late) => Err(late.into()),
-            },
+            }
+        };
+        let served: Ended = tokio::select! {
+            served = served => served,
+            () = seat.shed() => Err("another connection came".into()),
+            () = seat.expiry(&options, || blocked.is_blocked()) => Err("no request came in time".into()),
         };
         if let Err(error) = served {
             tracing::debug!(?peer, error, "a connection ended early");
@@ -324,34 +319,52 @@ impl Door {
 
 type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-async fn watched(
-    connection: impl GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>,
-    watcher: Option<Watcher>,
-) -> Ended {
-    match watcher {
-        Some(watcher) => watcher.watch(connection).await,
-        None => connection.await,
+/// Waits until the server is to stop.
+async fn stop(mut stopped: watch::Receiver<bool>) {
+    if stopped.wait_for(|stopped| *stopped).await.is_err() {
+        // The server has ended, and ends its connections.
+        std::future::pending().await
     }
 }
 
-fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+/// A connection that ends after the requests that run when its place or the server is to be left.
+async fn polite(
+    connection: impl GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>,
+    seat: &Seat,
+    stopped: watch::Receiver<bool>,
+) -> Ended {
+    let mut connection = pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => return ended,
+        () = seat.leave() => {}
+        () = stop(stopped) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    connection.await
+}
+
+/// What answers the requests of a connection.
+struct Service {
     router: Router,
+    from: (Peer, Option<Side>),
+    seat: Arc<Seat>,
+}
+
+fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    Service { router, from: (peer, side), seat }: Service,
     stream: S,
-    (peer, side): (Peer, Option<Side>),
-    read_timeout: Duration,
 ) -> impl GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>> {
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer);
         side.map(|side| request.extensions_mut().insert(side));
+        let serving = seat.begin(&mut request);
         let request: Request = request.map(axum::body::Body::new);
-        router.clone().oneshot(request)
+        let response = router.clone().oneshot(request);
+        async move { response.await.map(|response| response.map(|body| Held::body(body, serving))) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(read_timeout)
-        .max_buf_size(256 << 10);
+    // Its place limits the time for a head: from the first byte on, which this would not.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(256 << 10);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -365,27 +378,3 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// Requests of one connection of HTTP/2 at once.
 const STREAMS: u32 = 256;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn room_for_connections_follows_its_number() {
-        let mut room = Room::new(2);
-        let held: Vec<_> = (0..2).map(|_| room.free.clone().try_acquire_owned().unwrap()).collect();
-        // Fewer than there are: nobody is sent away, and nobody else comes.
-        room.set(1);
-        drop(held);
-        room.set(1);
-        assert_eq!(room.free.available_permits(), 1);
-        room.set(3);
-        assert_eq!(room.free.available_permits(), 3);
-        let held: Vec<_> = (0..3).map(|_| room.free.clone().try_acquire_owned().unwrap()).collect();
-        room.set(1);
-        room.set(2);
-        drop(held);
-        room.set(2);
-        assert_eq!(room.free.available_permits(), 2);
-    }
-}

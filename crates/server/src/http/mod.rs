@@ -1,10 +1,12 @@
 //! HTTP around the protocols: routes, keys, bodies, streams, connections.
 
 mod body;
+mod connections;
 mod dialect;
 mod gate;
 mod held;
 mod listen;
+mod origin;
 mod path;
 mod router;
 mod sides;
@@ -15,12 +17,13 @@ mod stream;
 mod tls;
 
 pub(crate) use body::{AT_ONCE, Bodies, Body, UNIT, json};
+pub(crate) use connections::files;
 pub(crate) use gate::{Client, Peer, Rank};
 pub(crate) use held::Held;
 pub use listen::{Background, Server, Site};
 pub(crate) use path::Named;
 pub use router::router;
-pub(crate) use router::{routes, surround, unguarded};
+pub(crate) use router::{closed, routes, surround, unguarded};
 pub use sockets::Listener;
 pub(crate) use statuses::Statuses;
 pub(crate) use stream::{Frame, Framing, Translate, respond};

@@ -1,11 +1,12 @@
 //! Which path leads where, and what stands before all of them.
 
-use super::{dialect, gate, sides};
+use super::{connections, dialect, gate, origin, sides};
 use crate::cluster::render;
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::openai::tools::LEFT_OUT;
 use crate::openai::{chat, completions, embeddings, llama, models};
+use crate::options::Options;
 use crate::state::App;
 use crate::{
     adapters, anthropic, batch, ollama, openapi, operate, page, rerank, responses, score, slots,
@@ -85,15 +86,16 @@ pub(crate) fn unguarded(app: Arc<App>) -> Router {
     routes.layer(middleware::from_fn(dialect::translate)).with_state(app)
 }
 
-/// What stands before all paths: keys, origins, an id and a line in the log, and faults in the words of the path's
-/// protocol.
+/// The layers before all paths: room for the request, hosts and origins, preflights, sides, types of bodies and the
+/// page's token, keys; an id and a line in the log, and faults in the words of the path's protocol.
 ///
 /// # Errors
-/// When an origin in the options cannot be.
+/// When an origin or a host in the options cannot be.
 pub(crate) fn surround(
     routes: Router<Arc<App>>,
     app: &Arc<App>,
 ) -> Result<Router<Arc<App>>, Error> {
+    origin::check_hosts(&app.options)?;
     // Without origins there are no headers for them either.
     let cors = match app.options.origins.as_slice() {
         [] => None,
@@ -105,11 +107,24 @@ pub(crate) fn surround(
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(app.clone(), gate::admit))
         .layer(middleware::from_fn_with_state(app.clone(), page::serve))
+        .layer(middleware::from_fn_with_state(app.clone(), origin::guard))
         .layer(middleware::from_fn(sides::keep))
+        .layer(tower::util::option_layer(cors));
+    // Preflights of pages that may not use the server are refused before they are answered.
+    let routes = closed(routes, &app.options)
         .layer(middleware::from_fn(dialect::translate))
-        .layer(tower::util::option_layer(cors))
         .layer(middleware::from_fn_with_state(app.clone(), gate::observe));
     Ok(routes)
+}
+
+/// Routes for which other sites' pages, and requests without room, are refused.
+pub(crate) fn closed<S: Clone + Send + Sync + 'static>(
+    routes: Router<S>,
+    options: &Options,
+) -> Router<S> {
+    routes
+        .layer(middleware::from_fn_with_state(Arc::new(options.clone()), origin::admit))
+        .layer(middleware::from_fn(connections::refuse))
 }
 
 fn cors(origins: &[String]) -> Result<CorsLayer, Error> {

@@ -5,6 +5,8 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -16,14 +18,27 @@ pub(super) struct Stalling<S> {
     limit: Duration,
     /// Runs while a write waits.
     timer: Option<Pin<Box<Sleep>>>,
+    blocked: Blocked,
+}
+
+/// Whether a write waits for the client to read.
+#[derive(Clone, Default)]
+pub(super) struct Blocked(Arc<AtomicBool>);
+
+impl Blocked {
+    pub(super) fn is_blocked(&self) -> bool {
+        self.0.load(Relaxed)
+    }
 }
 
 impl<S> Stalling<S> {
-    pub(super) fn new(stream: S, limit: Duration) -> Stalling<S> {
-        Stalling { stream, limit, timer: None }
+    pub(super) fn new(stream: S, limit: Duration) -> (Stalling<S>, Blocked) {
+        let blocked = Blocked::default();
+        (Stalling { stream, limit, timer: None, blocked: blocked.clone() }, blocked)
     }
 
     fn watch<T>(&mut self, cx: &mut Context<'_>, poll: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        self.blocked.0.store(poll.is_pending(), Relaxed);
         if poll.is_ready() {
             self.timer = None;
             return poll;
@@ -87,12 +102,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_stops_ends_the_writer_and_a_slow_one_does_not() {
         let (mut client, server) = tokio::io::duplex(4);
-        let mut server = Stalling::new(server, Duration::from_secs(5));
+        let (mut server, blocked) = Stalling::new(server, Duration::from_secs(5));
         let writer = tokio::spawn(async move { server.write_all(b"0123456789").await });
         let mut four = [0; 4];
         // Each read comes before the limit is over, all together do not.
         for _ in 0..1 {
             tokio::time::sleep(Duration::from_secs(4)).await;
+            assert!(blocked.is_blocked());
             client.read_exact(&mut four).await.unwrap();
         }
         tokio::time::sleep(Duration::from_secs(6)).await;

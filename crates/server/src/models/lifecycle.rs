@@ -94,6 +94,7 @@ impl Entry {
         let app = Arc::new(common.beside(Options {
             keys: shared.keys.clone(),
             origins: shared.origins.clone(),
+            hosts: shared.hosts.clone(),
             body_limit: shared.body_limit,
             read_timeout: shared.read_timeout,
             write_timeout: shared.write_timeout,

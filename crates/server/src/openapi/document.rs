@@ -105,7 +105,7 @@ impl Document {
             "operationId": id,
             "summary": summary,
             "requestBody": {"required": true, "content": {"application/json": {"schema": schema}}},
-            "responses": self.responses::<A>(&[400, 404, 408, 413, 429, 500, 503, 504]),
+            "responses": self.responses::<A>(&[400, 404, 408, 413, 415, 429, 500, 503, 504]),
         });
         self.operation(path, "post", operation)
     }
@@ -121,13 +121,15 @@ impl Document {
         let response = |text: &str, schema: &Json| json!({"description": text, "content": {"application/json": {"schema": schema}}});
         let success = self.answer::<A>();
         let mut responses = json!({"200": response("Success.", &success)});
-        for status in [401].iter().chain(faults) {
+        for status in [401, 403].iter().chain(faults) {
             let text = match status {
                 400 => "A value of the request is wrong or not supported.",
                 401 => "An API key is needed.",
+                403 => "The page, the host or the key may not do this.",
                 404 => "There is no such model or response.",
                 408 => "The body did not arrive in time.",
                 413 => "The body is too large.",
+                415 => "The content type is not supported.",
                 429 => "The queue is full.",
                 501 => "The server was started without the folder for it.",
                 503 => "The model is being loaded, or the server is about to end.",

@@ -221,11 +221,9 @@ pub(super) fn operate(doc: &mut Document) {
     doc.get::<Status>("/status.json", "status", summary, &[500]);
     let summary = "The tools that the page can have called";
     doc.get::<page::Tools>("/page/mcp", "page_tools", summary, &[]);
-    let without = doc.responses::<page::Called>(&[415, 502]);
+    let without = doc.responses::<page::Called>(&[502]);
     let call = doc.post::<page::CallBody, page::Called>("/page/mcp", "page_call", "Call a tool");
-    for status in ["415", "502"] {
-        call["responses"][status] = without[status].clone();
-    }
+    call["responses"]["502"] = without["502"].clone();
     let document =
         doc.get::<serde_json::Map<String, Json>>("/openapi.json", "openapi", "This document", &[]);
     document["responses"]["200"]["description"] = "OpenAPI 3.1.".into();
@@ -258,7 +256,7 @@ pub(super) fn several(doc: &mut Document) {
     copy["responses"]["200"] = json!({"description": "It has the other name too."});
     copy["responses"]["501"] = unchanged.clone();
     let schema = doc.request::<models::DeleteBody>();
-    let mut responses = doc.responses::<()>(&[400, 404, 500, 501]);
+    let mut responses = doc.responses::<()>(&[400, 404, 415, 500, 501]);
     responses["200"] = json!({"description": "It is gone."});
     doc.operation(
         "/api/delete",

@@ -2,8 +2,13 @@
 //!
 //! They need no key: what they ask the server for does. A page may ask nobody but this server, which its
 //! Content-Security-Policy says. Clients of Ollama ask for `/`, too, so the page is for who takes HTML.
+//!
+//! On a server without keys the HTML has a token, which differs for each process, so caches must not keep it.
 
+mod token;
 mod tools;
+
+pub(crate) use token::{HEADER as TOKEN, Token};
 
 pub(crate) use tools::{CallBody, Called, Tools, routes};
 pub use tools::{PageTools, ToolServers};
@@ -34,6 +39,8 @@ struct File {
 
 static FILES: &[File] = include!("dist/files.in");
 
+const HTML: &str = "text/html";
+
 /// Styles of elements are KaTeX's, which places every part of a formula by them.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; \
      font-src 'self'; img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
@@ -61,9 +68,28 @@ pub(crate) async fn serve(State(app): State<Arc<App>>, request: Request, next: N
     let path = request.uri().path();
     let wanted = app.now().page && read && (path != "/" || takes_html(request.headers()));
     match find(path).filter(|_| wanted) {
+        Some(file) if file.kind.starts_with(HTML) => html(&app, file, &request),
         Some(file) => answer(file, request.headers(), request.method() == Method::HEAD),
         None => next.run(request).await,
     }
+}
+
+/// A page, with the token if the server has no keys. Scripts of another origin that may read answers send theirs, and
+/// do not get it.
+fn html(app: &App, file: &File, request: &Request) -> Response {
+    let mut text = unpack(file.bytes);
+    if app.options.keys.is_empty() && !request.headers().contains_key(header::ORIGIN) {
+        text = app.token.filled_in(text);
+    }
+    let mut response = Response::new(Body::empty());
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(file.kind));
+    headers.insert(header::CONTENT_LENGTH, text.len().into());
+    describe(headers, "no-store");
+    if request.method() != Method::HEAD {
+        *response.body_mut() = text.into();
+    }
+    response
 }
 
 fn answer(file: &File, headers: &HeaderMap, head: bool) -> Response {
@@ -90,6 +116,17 @@ fn answer(file: &File, headers: &HeaderMap, head: bool) -> Response {
         }
     }
     let cache = if file.hashed { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let headers = response.headers_mut();
+    describe(headers, cache);
+    // Hexadecimal digits in quotes always are a header's value.
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    response
+}
+
+/// The headers of all files.
+fn describe(headers: &mut HeaderMap, cache: &'static str) {
     let always = [
         (header::CACHE_CONTROL, cache),
         (header::VARY, "accept, accept-encoding"),
@@ -98,15 +135,9 @@ fn answer(file: &File, headers: &HeaderMap, head: bool) -> Response {
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::REFERRER_POLICY, "no-referrer"),
     ];
-    let headers = response.headers_mut();
     for (name, value) in always {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    // Hexadecimal digits in quotes always are a header's value.
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        headers.insert(header::ETAG, tag);
-    }
-    response
 }
 
 /// What was compressed when the page was built.
@@ -172,7 +203,7 @@ mod tests {
 
     #[test]
     fn pages_ask_nobody_else() {
-        for file in FILES.iter().filter(|file| file.kind.starts_with("text/html")) {
+        for file in FILES.iter().filter(|file| file.kind.starts_with(HTML)) {
             let text = String::from_utf8(unpack(file.bytes)).unwrap();
             assert!(!text.contains("//"), "{}: {text}", file.path);
             // What they name is there.

@@ -1,5 +1,5 @@
 //! `/page/mcp`: tools that the process has beside the model, for the page. The page offers them to the model and asks
-//! its user before it has one called.
+//! its user before it has one called. Requests need the page's token, or a key where there are keys.
 
 use crate::fault::Fault;
 use crate::http::Body;
@@ -7,7 +7,7 @@ use crate::state::App;
 use axum::Json as JsonBody;
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::StatusCode;
 use axum::routing::get;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -75,18 +75,8 @@ async fn tools(State(app): State<Arc<App>>) -> JsonBody<Tools> {
     JsonBody(Tools { tools: tools.unwrap_or_default() })
 }
 
-/// `POST /page/mcp`. Only as JSON: other pages cannot send that without being asked for their origin first.
-async fn call(
-    State(app): State<Arc<App>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<JsonBody<Called>, Fault> {
-    let kind = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
-    if !kind.starts_with(b"application/json") {
-        let message = "the content type must be application/json";
-        let fault = Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
-        return Err(fault.code("unsupported_media_type"));
-    }
+/// `POST /page/mcp`.
+async fn call(State(app): State<Arc<App>>, body: Body) -> Result<JsonBody<Called>, Fault> {
     let CallBody { name, arguments } = body.json().await?;
     let servers = app.options.page_tools.clone().ok_or_else(|| {
         let message = "this server has no tools: start it with --mcp-config";

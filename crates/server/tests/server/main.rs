@@ -12,6 +12,7 @@ mod harmony;
 mod images;
 mod ollama;
 mod operation;
+mod origins;
 mod page;
 mod probes;
 mod responses;

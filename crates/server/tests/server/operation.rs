@@ -64,6 +64,7 @@ async fn pages_of_named_origins_may_ask() {
     assert_eq!(allowed.headers["access-control-allow-origin"], "https://a.example");
     assert_eq!(allowed.headers["access-control-allow-headers"], "authorization,content-type");
     let other = server.send(ask("https://b.example")).await;
+    assert_eq!(other.status, StatusCode::FORBIDDEN);
     assert!(!other.headers.contains_key("access-control-allow-origin"));
 }
 

@@ -241,8 +241,10 @@ impl Live {
     pub(crate) async fn post(&self, path: &str, body: &Json) -> TcpStream {
         let body = body.to_string();
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        let head =
-            format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(body.as_bytes()).await.unwrap();
         stream

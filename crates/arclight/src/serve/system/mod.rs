@@ -8,11 +8,11 @@ mod unix;
 #[cfg(not(unix))]
 use other::watch;
 #[cfg(not(unix))]
-pub(super) use other::{Signals, allow_connections, ready, reloading, stopping};
+pub(super) use other::{Signals, allow_files, ready, reloading, stopping};
 #[cfg(unix)]
 use unix::watch;
 #[cfg(unix)]
-pub(super) use unix::{Signals, allow_connections, ready, reloading, stopping};
+pub(super) use unix::{Signals, allow_files, ready, reloading, stopping};
 
 /// Tells the service manager that requests are served, and from then on that the server is still there.
 pub(super) fn serving() {

@@ -40,24 +40,28 @@ fn tell(state: &[NotifyState<'_>]) {
     }
 }
 
-/// Lets the process have as many files open as it has connections, since systems give 1024 to those
-/// who do not ask.
-pub(in crate::serve) fn allow_connections(connections: usize) {
+/// Lets the process open as many files as `connections` need, since systems allow 1024 by default; the number of files
+/// that there are for connections.
+pub(in crate::serve) fn allow_files(connections: usize) -> usize {
     use rustix::process::{Resource, getrlimit, setrlimit};
-    // Beside connections: the model, the log, what the runtime has.
-    let need = connections as u64 + 64;
+    // Beside connections: the model, the log, files of the runtime.
+    const OTHER: u64 = 64;
+    let need = connections as u64 + OTHER;
     let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= need) {
-        return;
+    let Some(mut now) = limit.current else { return usize::MAX };
+    if now < need {
+        limit.current = Some(limit.maximum.map_or(need, |maximum| maximum.min(need)));
+        if setrlimit(Resource::Nofile, limit).is_ok() {
+            now = limit.current.unwrap_or(need);
+        }
     }
-    let most = limit.maximum.map_or(need, |maximum| maximum.min(need));
-    limit.current = Some(most);
-    if setrlimit(Resource::Nofile, limit).is_err() || most < need {
+    if now < need {
         tracing::warn!(
-            "files that may be open are fewer than --max-connections {connections} needs: raise the \
-             limit (ulimit -n {need})"
+            "the process may open {now} files, and --max-connections needs {need}: fewer connections are served; \
+             raise the limit (ulimit -n {need})"
         );
     }
+    now.saturating_sub(OTHER) as usize
 }
 
 /// SIGINT and SIGTERM end a server, SIGHUP has it read its options again.
