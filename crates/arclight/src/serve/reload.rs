@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 /// Options that change at a reload.
-const CHANGE: [&str; 23] = [
+const CHANGE: [&str; 24] = [
     "api-key",
     "api-key-file",
     "drain-timeout",
@@ -23,6 +23,7 @@ const CHANGE: [&str; 23] = [
     "max-choices",
     "max-connections",
     "max-image-megapixels",
+    "max-managed-models",
     "max-models",
     "media-path",
     "min-p",
