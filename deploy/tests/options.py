@@ -18,6 +18,7 @@ NEEDS = {
     ("stages",): 'stage = "2/2"',
     ("stage", "stage-key-file"): 'stage-listen = "10.0.0.1:7001"',
     ("manage-models",): 'models-dir = "/nowhere"',
+    ("max-managed-models",): 'models-dir = "/nowhere"\nmanage-models = true',
 }
 program, path = sys.argv[1:]
 usage = subprocess.run([program, "serve", "--help"], capture_output=True, text=True, check=True).stdout

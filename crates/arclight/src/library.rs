@@ -143,7 +143,7 @@ fn of_server(serve: &ArgMatches) -> Option<String> {
 fn opened(args: &ServeArgs, progress: &mut dyn FnMut(usize, usize)) -> Result<Opened, Error> {
     let file = Arc::new(load::open(args.model())?);
     file.gguf()?;
-    let mut options = args.options(&file)?;
+    let mut options = args.options(file.path())?;
     let mut loading = args.loading()?;
     options.adapters = args.adapters(&file, &mut loading, &options.names)?;
     args.machine().tune(&file, &mut loading)?;

@@ -5,12 +5,15 @@ use crate::message::{Answered, Said, read};
 use serde_json::Value as Json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Bytes of a line.
 const LONGEST: u64 = 16 << 20;
+
+/// Messages that a server has not read yet. More are refused: a program that does not read its input stops no caller.
+const UNREAD: usize = 4;
 
 /// Time that a server has to end by itself when its input does.
 const GRACE: Duration = Duration::from_millis(500);
@@ -18,7 +21,7 @@ const GRACE: Duration = Duration::from_millis(500);
 pub(crate) struct Program {
     child: Child,
     /// Closed first, which ends the server.
-    input: Option<ChildStdin>,
+    input: Option<SyncSender<String>>,
     lines: Receiver<Result<String, String>>,
 }
 
@@ -37,6 +40,15 @@ impl Drop for Program {
     }
 }
 
+/// Writes messages until there are no more, or the server does not read them.
+fn write(mut input: ChildStdin, messages: &Receiver<String>) {
+    for message in messages {
+        if let Err(error) = input.write_all(message.as_bytes()).and_then(|()| input.flush()) {
+            return tracing::debug!("a server does not read any more: {error}");
+        }
+    }
+}
+
 impl Program {
     /// Starts a program.
     pub(crate) fn start(server: &str, command: &mut Command) -> Result<Program, Error> {
@@ -49,6 +61,11 @@ impl Program {
         let input = child.stdin.take().ok_or_else(gone)?;
         let output = child.stdout.take().ok_or_else(gone)?;
         let errors = child.stderr.take().ok_or_else(gone)?;
+        let (to_write, messages) = sync_channel(UNREAD);
+        thread::Builder::new()
+            .name("mcp".to_owned())
+            .spawn(move || write(input, &messages))
+            .map_err(start)?;
         let (tell, lines) = sync_channel(64);
         thread::Builder::new()
             .name("mcp".to_owned())
@@ -86,25 +103,31 @@ impl Program {
                 }
             })
             .map_err(start)?;
-        Ok(Program { child, input: Some(input), lines })
+        Ok(Program { child, input: Some(to_write), lines })
     }
 
-    /// Sends a message.
+    /// Sends a message, without waiting until it is read.
     pub(crate) fn send(&mut self, message: &Json) -> Result<(), String> {
-        let input = self.input.as_mut().ok_or("its input is closed")?;
-        let written = writeln!(input, "{message}").and_then(|()| input.flush());
-        written.map_err(|e| format!("it does not read any more: {e}"))
+        let input = self.input.as_ref().ok_or("its input is closed")?;
+        input.try_send(format!("{message}\n")).map_err(|e| match e {
+            TrySendError::Full(_) => format!("it has not read {UNREAD} messages"),
+            TrySendError::Disconnected(_) => "it does not read any more".to_owned(),
+        })
     }
 
     /// Waits for the answer to a request; `None` if it does not come in time.
     pub(crate) fn answer(&mut self, id: u64, until: Instant) -> Result<Option<Answered>, String> {
         loop {
-            let line =
-                match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                    Ok(line) => line?,
-                    Err(RecvTimeoutError::Timeout) => return Ok(None),
-                    Err(RecvTimeoutError::Disconnected) => return Err("it has ended".to_owned()),
-                };
+            let left = until.saturating_duration_since(Instant::now());
+            // Also while it prints other lines.
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let line = match self.lines.recv_timeout(left) {
+                Ok(line) => line?,
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => return Err("it has ended".to_owned()),
+            };
             // Some servers print what is no message.
             let Ok(message) = serde_json::from_str::<Json>(&line) else {
                 tracing::debug!("not a message: {}", line.trim_end());

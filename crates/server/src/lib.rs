@@ -30,6 +30,7 @@ mod openai;
 mod openapi;
 mod operate;
 mod options;
+mod owned;
 mod page;
 mod recover;
 mod rerank;

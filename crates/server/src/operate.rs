@@ -22,11 +22,29 @@ pub(crate) struct Health {
     /// Models that have failed and are to be loaded again, where others go on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     failed: Vec<String>,
+    /// Where the server has several models: those that have been loading or leaving for longer than 120 s.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) slow: Vec<Slow>,
+}
+
+/// A model that takes long to load or to leave.
+#[derive(Clone, Serialize, JsonSchema)]
+#[schemars(rename = "SlowModel")]
+pub(crate) struct Slow {
+    pub(crate) model: String,
+    /// `ending_requests`: it is to be unloaded, and its requests have not ended. `unloading`: its memory is being given
+    /// back.
+    #[schemars(extend("enum" = ["loading", "waiting_for_room", "ending_requests", "unloading"]))]
+    pub(crate) state: &'static str,
+    /// For how long it has been in this state.
+    pub(crate) seconds: u64,
+    /// Requests that wait for the load, or that have not ended.
+    pub(crate) requests: usize,
 }
 
 impl Default for Health {
     fn default() -> Health {
-        Health { status: "ok", running: 0, waiting: 0, failed: Vec::new() }
+        Health { status: "ok", running: 0, waiting: 0, failed: Vec::new(), slow: Vec::new() }
     }
 }
 

@@ -169,6 +169,9 @@ pub(super) struct SeveralArgs {
     /// /api/create, /api/copy, /api/delete
     #[arg(long, requires = "models_dir")]
     pub(super) manage_models: bool,
+    /// Models that clients may have made at any time by --manage-models
+    #[arg(long, value_name = "N", value_parser = count, default_value = "256", requires = "manage_models")]
+    pub(super) max_managed_models: usize,
     /// Models in memory at once; the one that was asked for longest ago makes room [default: 4]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(super) max_models: Option<usize>,
@@ -327,7 +330,7 @@ Examples:
   curl localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'";
 
 impl ServeArgs {
-    pub(crate) fn options(&self, file: &ModelFile) -> Result<Options, Error> {
+    pub(crate) fn options(&self, file: &Path) -> Result<Options, Error> {
         let seconds = |n: u64| Duration::from_secs(n);
         if let Some(folder) = &self.slot_save_path {
             std::fs::create_dir_all(folder)
@@ -365,7 +368,7 @@ impl ServeArgs {
     }
 
     /// The model's name for clients: that of its file, or as it was asked for where files are named by digests.
-    pub(super) fn name_of(&self, file: &ModelFile) -> String {
+    pub(super) fn name_of(&self, file: &Path) -> String {
         match self.model.named() {
             Some(asked) if is_digest(file) => asked.to_string_lossy().into_owned(),
             _ => name_of(file),
@@ -557,8 +560,8 @@ impl ServeArgs {
 }
 
 /// A model's name for clients: its file's, without what is only about files.
-fn name_of(file: &ModelFile) -> String {
-    let name = file.path().file_name().unwrap_or_default().to_string_lossy();
+fn name_of(file: &Path) -> String {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
     let name = name.strip_suffix(".gguf").unwrap_or(&name);
     // The first part of a split model stands for all.
     let name = match name.rsplit_once("-00001-of-") {
@@ -569,8 +572,8 @@ fn name_of(file: &ModelFile) -> String {
 }
 
 /// Whether a file is one of Ollama's.
-fn is_digest(file: &ModelFile) -> bool {
-    file.path().file_name().is_some_and(|name| name.to_string_lossy().starts_with("sha256-"))
+fn is_digest(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("sha256-"))
 }
 
 fn read_keys(path: &Path) -> Result<Vec<Key>, Error> {
@@ -595,7 +598,7 @@ mod tests {
 
     #[test]
     fn models_are_called_as_their_files() {
-        let name = |path: &str| name_of(&ModelFile::from_bytes(path, Vec::new()));
+        let name = |path: &str| name_of(Path::new(path));
         assert_eq!(name("/models/Qwen3-4B-Q4_K_M.gguf"), "Qwen3-4B-Q4_K_M");
         assert_eq!(name("big-00001-of-00003.gguf"), "big");
         assert_eq!(name("demo model"), "demo-model");

@@ -119,7 +119,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
     let listen = args.hosts.stage_listen.as_deref().unwrap_or_default();
     let server = StageServer::bind(listen, &file, &options)?;
     let (status, stop, layers) = (server.status(), server.stopper(), server.layers());
-    let site = Arc::new(StageSite::new(args.options(&file)?, status.clone()));
+    let site = Arc::new(StageSite::new(args.options(file.path())?, status.clone()));
     let runtime = runtime()?;
     let served = runtime.block_on(async {
         let settings = Settings::new(Keys::default(), args, Box::new(|_| Ok(Box::new(|| {}))));

@@ -5,9 +5,9 @@
 
 use super::args::ServeArgs;
 use super::several::{Kept, Maker, is_model};
+use super::stored::Stored;
 use crate::error::Error;
 use crate::model_file;
-use arclight_engine::ModelFile;
 use arclight_server::{ModelEntry, ModelKeeper, Options, PullStep, Recipe};
 use hub::{Event, Hub, Name, Settings};
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,8 @@ pub(super) struct Keeper {
     maker: Arc<Maker>,
     folder: PathBuf,
     known: Mutex<BTreeMap<String, Origin>>,
+    /// One change at a time: no file goes while a model is made of it.
+    changing: Mutex<()>,
 }
 
 /// What clients have made in a folder. A description that cannot be read is told and left alone.
@@ -108,7 +110,16 @@ impl Keeper {
             let folder = folder.display();
             Error::Usage(format!("--manage-models: {folder} cannot be written: {e}"))
         })?;
-        Ok(Keeper { maker, folder: folder.to_owned(), known: Mutex::new(known) })
+        Ok(Keeper {
+            maker,
+            folder: folder.to_owned(),
+            known: Mutex::new(known),
+            changing: Mutex::default(),
+        })
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, Origin>> {
@@ -129,13 +140,15 @@ impl Keeper {
 
     /// Describes a model on the disk, and serves it from now on.
     fn keep(&self, name: &str, path: &Path, recipe: Recipe) -> Result<ModelEntry, Error> {
-        let file = Arc::new(model_file::open(path)?);
+        recipe.check_size().map_err(|fault| Error::Refused(fault.message))?;
+        let file = model_file::open(path)?;
         if !is_model(&file)? {
             let path = path.display();
             return Err(Error::Refused(format!("{path} is an adapter or an image encoder")));
         }
         let relative = path.strip_prefix(&self.folder).unwrap_or(path);
         let manifest = Manifest { name: name.to_owned(), file: relative.to_owned(), recipe };
+        let file = Stored::new(file);
         let entry = self.maker.made(&manifest, file.clone())?;
         manifest.save(&self.folder)?;
         let recipe = manifest.recipe.clone();
@@ -208,10 +221,12 @@ impl Keeper {
             }
         })?;
         report(PullStep::Status("writing manifest".to_owned()));
+        let _alone = self.changing();
         self.keep(name, model.path(), Recipe::default())
     }
 
     fn try_create(&self, name: &str, from: &str, recipe: Recipe) -> Result<ModelEntry, Error> {
+        let _alone = self.changing();
         let (path, base) = self.of(from)?;
         if let Some(template) = &recipe.template {
             let fault = |why: String| Error::Refused(format!("template must be in Jinja: {why}"));
@@ -270,6 +285,7 @@ impl ModelKeeper for Keeper {
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<ModelEntry, String> {
+        let _alone = self.changing();
         self.of(from).and_then(|(path, recipe)| self.keep(to, &path, recipe)).map_err(|e| e.line())
     }
 
@@ -287,6 +303,9 @@ impl ModelKeeper for Keeper {
     }
 
     fn delete(&self, name: &str) -> Result<(), String> {
+        let _alone = self.changing();
+        // A model may have been made of its file while its requests ended.
+        self.may_delete(name)?;
         self.try_delete(name).map_err(|e| e.line())?;
         self.maker.forget(name);
         Ok(())
@@ -327,8 +346,8 @@ pub(super) fn apply(recipe: &Recipe, options: &mut Options) -> Result<Option<usi
 }
 
 /// The arguments of a model that was made.
-pub(super) fn args(all: &ServeArgs, manifest: &Manifest, file: &ModelFile) -> ServeArgs {
-    all.for_model(file.path().to_owned()).named(&manifest.name)
+pub(super) fn args(all: &ServeArgs, manifest: &Manifest, file: &Path) -> ServeArgs {
+    all.for_model(file.to_owned()).named(&manifest.name)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod keeper;
 mod reload;
 pub(crate) mod settings;
 mod several;
+mod stored;
 mod system;
 mod telemetry;
 mod tools;
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
     let file = Arc::new(load::open(&args.model)?);
     // What is wrong with the file is told before anything listens.
     file.gguf()?;
-    let mut options = args.options(&file)?;
+    let mut options = args.options(file.path())?;
     let mut loading_options = args.loading()?;
     options.files = args.files.open()?;
     options.page_tools = args.tools.connect()?;
@@ -74,7 +75,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
     let app = Arc::new(App::new(options));
     let (changing, ended) = (app.clone(), app.clone());
     let prepare = move |args: &ServeArgs| {
-        let (app, options, queue) = (changing.clone(), args.options(&file)?, args.queue());
+        let (app, options, queue) = (changing.clone(), args.options(file.path())?, args.queue());
         Ok(Box::new(move || app.change(options, queue)) as Box<dyn FnOnce()>)
     };
     let settings = Settings::new(keys, args, Box::new(prepare));

@@ -24,6 +24,7 @@ const CHANGE: [&str; 24] = [
     "max-connections",
     "max-connections-per-address",
     "max-image-megapixels",
+    "max-managed-models",
     "max-models",
     "media-path",
     "min-p",

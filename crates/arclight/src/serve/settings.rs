@@ -94,7 +94,7 @@ fn color(args: &[OsString]) -> ColorChoice {
 }
 
 /// Options of `serve` that are about the server, and not about one model.
-pub(crate) const OF_SERVER: [&str; 40] = [
+pub(crate) const OF_SERVER: [&str; 41] = [
     "admin-listen",
     "allowed-host",
     "api-key",
@@ -118,6 +118,7 @@ pub(crate) const OF_SERVER: [&str; 40] = [
     "mcp-config",
     "max-connections",
     "max-connections-per-address",
+    "max-managed-models",
     "max-models",
     "models-dir",
     "models-memory",

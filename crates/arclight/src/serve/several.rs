@@ -4,11 +4,14 @@ use super::args::{OwnArgs, ServeArgs};
 use super::front::Front;
 use super::keeper::{self, Keeper, Manifest, Origin};
 use super::reload::Settings;
+use super::stored::Stored;
 use super::{runtime, system};
 use crate::error::Error;
 use crate::term::{self, note};
 use crate::{hub, load, model_file};
-use arclight_engine::{Adapter, CoreTurns, LoadOptions, ModelFile, ReplicaOptions, Replicas};
+use arclight_engine::{
+    Adapter, CoreTurns, LoadOptions, ModelFile, ReplicaOptions, Replicas, Speculation,
+};
 use arclight_server::{
     Abilities, CachePublisher, ChatStyle, Info, Model, ModelChange, ModelEntry, ModelKeeper,
     ModelLimits, ModelSource, Models, Options, Recipe,
@@ -45,6 +48,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
         };
         let table = args.tables.iter().any(|one| one.name == own.name).then(|| own.name.clone());
         let mut entry = maker.entry((&own.args, &own.args), file.clone(), &recipe)?;
+        entry.made = matches!(origin, Origin::Made(_));
         let names = &entry.options.names;
         let before = pins.len();
         pins.retain(|name| !names.iter().any(|own| own == name));
@@ -57,7 +61,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
         return Err(Error::Usage(format!("--pin {name}: there is no such model")));
     }
     // Keys, limits and addresses are those of the command.
-    let options = common(args, maker.kept().first().map(|one| &*one.file))?;
+    let options = common(args, maker.kept().first().map(|one| one.file.path()))?;
     let options =
         Options { files: args.files.open()?, page_tools: args.tools.connect()?, ..options };
     let keys = options.keys.clone();
@@ -105,7 +109,7 @@ pub(super) struct Kept {
     pub(super) table: Option<String>,
     /// Its first name for clients.
     pub(super) name: String,
-    pub(super) file: Arc<ModelFile>,
+    pub(super) file: Arc<Stored>,
     /// What it was made of.
     pub(super) recipe: Recipe,
 }
@@ -120,7 +124,7 @@ impl Kept {
                 None => return Ok(None),
             },
         };
-        let mut options = own.options(&self.file)?;
+        let mut options = own.options(self.file.path())?;
         keeper::apply(&self.recipe, &mut options)?;
         Ok(Some(ModelChange {
             name: self.name.clone(),
@@ -148,10 +152,11 @@ impl Maker {
     fn entry(
         &self,
         (started, now): (&ServeArgs, &ServeArgs),
-        file: Arc<ModelFile>,
+        stored: Arc<Stored>,
         recipe: &Recipe,
     ) -> Result<ModelEntry, Error> {
-        let mut of_model = now.options(&file)?;
+        let file = stored.open()?;
+        let mut of_model = now.options(file.path())?;
         let mut loading = started.loading()?;
         of_model.adapters = started.adapters(&file, &mut loading, &of_model.names)?;
         loading.context = keeper::apply(recipe, &mut of_model)?.or(loading.context);
@@ -164,26 +169,29 @@ impl Maker {
         });
         let turns = Some(self.turns.clone());
         let serving = started.serving(&file)?;
-        let serving = ReplicaOptions { turns, cache_events, queue: now.queue(), ..serving };
+        let sees = serving.encoder.is_some();
+        // Other files are opened again when the model is loaded.
+        let (encoder, speculation) = (None, Speculation::default());
+        let queue = now.queue();
+        let serving =
+            ReplicaOptions { turns, cache_events, queue, encoder, speculation, ..serving };
         let template = recipe.template.clone();
-        let source = Source { serving, loading, file, args: started.clone(), template };
+        let source = Source { serving, sees, loading, stored, args: started.clone(), template };
         Ok(ModelEntry {
             options: of_model,
             source: Arc::new(source),
             pinned: false,
+            made: false,
             idle: now.several.keep_alive,
         })
     }
 
     /// A model that a client has made.
-    pub(super) fn made(
-        &self,
-        manifest: &Manifest,
-        file: Arc<ModelFile>,
-    ) -> Result<ModelEntry, Error> {
-        let started = keeper::args(&self.args, manifest, &file);
-        let now = keeper::args(&self.now(), manifest, &file);
-        self.entry((&started, &now), file, &manifest.recipe)
+    pub(super) fn made(&self, manifest: &Manifest, file: Arc<Stored>) -> Result<ModelEntry, Error> {
+        let started = keeper::args(&self.args, manifest, file.path());
+        let now = keeper::args(&self.now(), manifest, file.path());
+        let entry = self.entry((&started, &now), file, &manifest.recipe)?;
+        Ok(ModelEntry { made: true, ..entry })
     }
 
     /// A model is served, in the place of one of the same name.
@@ -215,11 +223,12 @@ impl Maker {
         let kept = self.kept();
         let changes = kept.iter().filter_map(|one| one.change(args).transpose());
         let changes = changes.collect::<Result<Vec<ModelChange>, Error>>()?;
-        let common = common(args, kept.first().map(|one| &*one.file))?;
+        let common = common(args, kept.first().map(|one| one.file.path()))?;
         let limits = ModelLimits {
             models: most(args, kept.len()),
             // What was free at the start is not what is free now.
             bytes: args.several.models_memory.unwrap_or(self.limits.bytes),
+            made: args.several.max_managed_models,
         };
         drop(kept);
         let (maker, models, args) = (self.clone(), models.clone(), args.clone());
@@ -231,12 +240,9 @@ impl Maker {
 }
 
 /// The options of the server. The names of its models are not among them.
-fn common(args: &ServeArgs, file: Option<&ModelFile>) -> Result<Options, Error> {
-    match file {
-        Some(file) => args.options(file),
-        // A file that nobody asks for.
-        None => args.options(&ModelFile::from_bytes("none", Vec::new())),
-    }
+fn common(args: &ServeArgs, file: Option<&Path>) -> Result<Options, Error> {
+    // Without a model the name is asked for by no client.
+    args.options(file.unwrap_or(Path::new("none")))
 }
 
 /// Models in memory at once.
@@ -250,14 +256,14 @@ fn most(args: &ServeArgs, models: usize) -> usize {
 /// A model that can be served.
 struct Found {
     own: OwnArgs,
-    file: Arc<ModelFile>,
+    file: Arc<Stored>,
     origin: Origin,
 }
 
 /// The models of the file's tables, of the command line, and of the folder.
 fn find(args: &ServeArgs) -> Result<Vec<Found>, Error> {
     let mut found: Vec<Found> = Vec::new();
-    let open = |own: &ServeArgs| load::open(&own.model).map(Arc::new);
+    let open = |own: &ServeArgs| load::open(&own.model).map(Stored::new);
     for table in &args.tables {
         let own = table.args.for_own_model().named(&table.name);
         let file = open(&own)?;
@@ -269,7 +275,8 @@ fn find(args: &ServeArgs) -> Result<Vec<Found>, Error> {
         let own = args.for_model(path.clone());
         let file = open(&own)?;
         // What was asked for is what clients ask for, unless it is a path.
-        let name = if path.exists() { own.name_of(&file) } else { path.display().to_string() };
+        let name =
+            if path.exists() { own.name_of(file.path()) } else { path.display().to_string() };
         let origin = Origin::Given(file.path().to_owned());
         found.push(Found { own: of_all(own, name), file, origin });
     }
@@ -280,12 +287,13 @@ fn find(args: &ServeArgs) -> Result<Vec<Found>, Error> {
             model_file::open(&path).and_then(|file| is_model(&file).map(|yes| (file, yes)));
         match opened {
             Ok((file, true)) => {
-                let name = own.name_of(&file);
+                let name = own.name_of(file.path());
                 // What names it says more of it.
-                let is_here = |other: &Found| other.own.name == name || same(&other.file, &file);
+                let is_here =
+                    |other: &Found| other.own.name == name || same(other.file.path(), file.path());
                 if !found.iter().any(is_here) {
                     let origin = Origin::File(file.path().to_owned());
-                    found.push(Found { own: of_all(own, name), file: Arc::new(file), origin });
+                    found.push(Found { own: of_all(own, name), file: Stored::new(file), origin });
                 }
             }
             Ok((_, false)) => {}
@@ -301,9 +309,9 @@ fn find(args: &ServeArgs) -> Result<Vec<Found>, Error> {
             }
             match model_file::open(manifest.path(folder)) {
                 Ok(file) => {
-                    let own = keeper::args(args, &manifest, &file);
+                    let own = keeper::args(args, &manifest, file.path());
                     let own = of_all(own, manifest.name.clone());
-                    let file = Arc::new(file);
+                    let file = Stored::new(file);
                     found.push(Found { own, file, origin: Origin::Made(Box::new(manifest)) });
                 }
                 Err(e) => tracing::warn!("left out: {}: {}", manifest.name, e.line()),
@@ -318,9 +326,8 @@ fn find(args: &ServeArgs) -> Result<Vec<Found>, Error> {
 }
 
 /// Whether two models are one file.
-fn same(one: &ModelFile, other: &ModelFile) -> bool {
-    let whole = |file: &ModelFile| file.path().canonicalize();
-    whole(one).is_ok_and(|one| whole(other).is_ok_and(|other| one == other))
+fn same(one: &Path, other: &Path) -> bool {
+    one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
 /// A model with the options that hold for all.
@@ -376,14 +383,18 @@ fn limits(args: &ServeArgs, models: usize) -> Result<ModelLimits, Error> {
         let free = nodes.sum::<Option<u64>>().unwrap_or(u64::MAX);
         machine.memory_limit().map_or(free, |limit| limit.min(free)) / 5 * 4
     });
-    Ok(ModelLimits { models: most(args, models), bytes })
+    let made = args.several.max_managed_models;
+    Ok(ModelLimits { models: most(args, models), bytes, made })
 }
 
 /// A model that is loaded when it is wanted.
 struct Source {
-    file: Arc<ModelFile>,
+    stored: Arc<Stored>,
     loading: LoadOptions,
+    /// Without image encoder and draft model.
     serving: ReplicaOptions,
+    /// It has an image encoder.
+    sees: bool,
     args: ServeArgs,
     /// In the place of all others.
     template: Option<String>,
@@ -391,16 +402,17 @@ struct Source {
 
 impl Source {
     /// With the cores that were tuned for, if they were.
-    fn loading(&self) -> Result<LoadOptions, Error> {
+    fn loading(&self, file: &Arc<ModelFile>) -> Result<LoadOptions, Error> {
         let mut loading = self.loading.clone();
-        self.args.cores().choose(&self.file, &mut loading)?;
+        self.args.cores().choose(file, &mut loading)?;
         Ok(loading)
     }
 
     fn bytes(&self) -> Result<u64, Error> {
         let machine = Machine::read()?;
-        let (loading, replicas) = (self.loading()?, self.serving.replicas);
-        Ok(Replicas::bytes(&self.file, &machine, &loading, replicas)?)
+        let file = self.stored.open()?;
+        let (loading, replicas) = (self.loading(&file)?, self.serving.replicas);
+        Ok(Replicas::bytes(&file, &machine, &loading, replicas)?)
     }
 
     /// How it talks.
@@ -413,8 +425,22 @@ impl Source {
     }
 
     fn load(&self) -> Result<Model, Error> {
+        let file = self.stored.open()?;
+        let ReplicaOptions { encoder, speculation, .. } = self.args.serving(&file)?;
+        let serving = ReplicaOptions { encoder, speculation, ..self.serving.clone() };
         let style = self.style();
-        Ok(Model::load(&self.file, &self.loading()?, &self.serving, &style, &mut |_| {})?)
+        Ok(Model::load(&file, &self.loading(&file)?, &serving, &style, &mut |_| {})?)
+    }
+
+    fn info(&self) -> Result<Info, Error> {
+        let file = self.stored.open()?;
+        let mut info = Info::read(&file, &file.gguf()?);
+        info.template = self.style().template.or(info.template);
+        Ok(info)
+    }
+
+    fn abilities(&self) -> Result<Abilities, Error> {
+        Ok(Abilities::read(&self.stored.open()?, &self.style(), self.sees)?)
     }
 }
 
@@ -428,16 +454,11 @@ impl ModelSource for Source {
     }
 
     fn info(&self) -> Result<Info, String> {
-        let gguf = self.file.gguf().map_err(|e| e.to_string())?;
-        let mut info = Info::read(&self.file, &gguf);
-        info.template = self.style().template.or(info.template);
-        Ok(info)
+        Source::info(self).map_err(|e| e.line())
     }
 
     fn abilities(&self) -> Result<Abilities, String> {
-        let sees = self.serving.encoder.is_some();
-        let read = Abilities::read(&self.file, &self.style(), sees);
-        read.map_err(|e| Error::from(e).line())
+        Source::abilities(self).map_err(|e| e.line())
     }
 }
 

@@ -7,10 +7,10 @@ use clap::{Args, ValueHint};
 use mcp::{Offer, Server, Target, offers, read_config};
 use serde_json::{Map, Value as Json, json};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Time for a call.
+/// Time for a call, and for the calls before it.
 const TIME: Duration = Duration::from_secs(120);
 
 /// Servers with tools for the page.
@@ -37,11 +37,13 @@ impl ToolArgs {
         note!("tools for the page: {}", names.join(", "));
         let servers = servers.into_iter().zip(targets);
         let servers = servers.map(|(server, (name, target))| Slot {
-            server: Mutex::new(Some(server)),
+            server: Mutex::new(Some(Some(server))),
+            free: Condvar::new(),
             name,
             target,
         });
-        Ok(Some(PageTools(Arc::new(Servers { offers, servers: servers.collect() }))))
+        let servers = Servers { offers, servers: servers.collect() };
+        Ok(Some(PageTools::new(Arc::new(servers))))
     }
 }
 
@@ -52,9 +54,41 @@ struct Servers {
 
 /// A server, which is connected again when it has gone.
 struct Slot {
-    server: Mutex<Option<Server>>,
+    /// The connection, if it has not gone; `None` while a call has it.
+    server: Mutex<Option<Option<Server>>>,
+    /// No call has it.
+    free: Condvar,
     name: String,
     target: Target,
+}
+
+impl Slot {
+    /// Calls of one server take turns.
+    fn turn(&self) -> Result<Turn<'_>, String> {
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.free.wait_timeout_while(server, TIME, |server| server.is_none());
+        let (mut server, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match server.take() {
+            Some(server) => Ok(Turn { slot: self, server }),
+            None => {
+                Err(format!("other calls of {} have not ended in {} s", self.name, TIME.as_secs()))
+            }
+        }
+    }
+}
+
+/// A call's hold on a server.
+struct Turn<'a> {
+    slot: &'a Slot,
+    server: Option<Server>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let server = self.server.take();
+        *self.slot.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+        self.slot.free.notify_one();
+    }
 }
 
 impl ToolServers for Servers {
@@ -73,21 +107,20 @@ impl ToolServers for Servers {
         let offer = self.offers.iter().find(|offer| offer.name == name);
         let offer = offer.ok_or_else(|| format!("there is no tool {name:?}"))?;
         let slot = &self.servers[offer.server];
-        // Calls of one server take turns.
-        let mut held = slot.server.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut server = match held.take() {
+        let mut turn = slot.turn()?;
+        let mut server = match turn.server.take() {
             Some(server) => server,
             None => Server::connect(&slot.name, &slot.target).map_err(|e| e.to_string())?,
         };
         match server.call(&offer.tool.name, arguments, TIME) {
             Ok(outcome) => {
-                *held = Some(server);
+                turn.server = Some(server);
                 Ok((outcome.text, outcome.failed))
             }
             // The next call begins anew.
             Err(gone @ mcp::Error::Gone { .. }) => Err(gone.to_string()),
             Err(error) => {
-                *held = Some(server);
+                turn.server = Some(server);
                 Err(error.to_string())
             }
         }

@@ -217,3 +217,38 @@ fn options_of_a_reload_hold_for_models_made_before_and_after() {
     assert_eq!(shown(&served, "before"), ["0.25", "9"], "its own parameters hold");
     assert_eq!(shown(&served, "after"), ["0.75", "9"]);
 }
+
+#[test]
+fn models_that_are_not_loaded_have_no_file_open_and_are_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("one.gguf"), demo()).unwrap();
+    let folder = dir.path().to_str().unwrap();
+    let args = ["--models-dir", folder, "--manage-models", "--max-managed-models", "20"];
+    let (served, _) = serve_plainly(&args, &[]);
+    let files = || {
+        let open = fs::read_dir(format!("/proc/{}/fd", served.child.id())).unwrap();
+        let paths = open.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+        paths.filter(|path| path.to_string_lossy().ends_with(".gguf")).count()
+    };
+    let copy = |to: &str| {
+        let body = json!({"source": "one", "destination": to});
+        send(&served, "POST", "/api/copy", &body)
+    };
+    for at in 0..20 {
+        assert_eq!(copy(&format!("copy-{at}")).0, 200);
+    }
+    let (status, text) = copy("more");
+    assert!(status == 409 && text.contains("--max-managed-models"), "{text}");
+    assert_eq!(names(&served).len(), 21);
+    if cfg!(target_os = "linux") {
+        assert_eq!(files(), 0);
+        // A model that is loaded, and is unloaded again.
+        says(&served, "copy-7");
+        assert!(files() > 0);
+        let body = json!({"model": "copy-7"});
+        assert_eq!(send(&served, "POST", "/models/unload", &body).0, 200);
+        assert_eq!(files(), 0);
+    }
+    // Its file is read again.
+    says(&served, "copy-7");
+}

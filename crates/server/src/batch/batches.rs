@@ -7,6 +7,7 @@ use super::upload::{disk, kept};
 use super::{owner, store};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Named};
+use crate::owned::owned;
 use crate::state::{self, App};
 use axum::Json as JsonBody;
 use axum::extract::rejection::QueryRejection;
@@ -197,14 +198,18 @@ pub(crate) async fn create(
         usage: Usage::default(),
         metadata: fields.metadata,
     };
-    store.add_batch(batch.clone());
-    if let Err(error) = store.save(&batch.id).await {
-        store.drop_batch(&batch.id);
-        return Err(disk(&error));
-    }
-    tracing::info!(batch = batch.id, "a batch was asked for");
-    store.0.added.notify_one();
-    Ok(JsonBody(batch.into()))
+    let store = store.clone();
+    owned(async move {
+        store.add_batch(batch.clone());
+        if let Err(error) = store.save(&batch.id).await {
+            store.drop_batch(&batch.id);
+            return Err(disk(&error));
+        }
+        tracing::info!(batch = batch.id, "a batch was asked for");
+        store.0.added.notify_one();
+        Ok(JsonBody(batch.into()))
+    })
+    .await
 }
 
 /// A time in seconds: a number with a unit.
@@ -294,7 +299,8 @@ pub(crate) async fn cancel(
     match changed {
         Some(Ok(batch)) => {
             store.0.changed.notify_waiters();
-            store.save(&id).await.map_err(|e| disk(&e))?;
+            let store = store.clone();
+            owned(async move { store.save(&id).await.map_err(|e| disk(&e)) }).await?;
             Ok(JsonBody(batch.into()))
         }
         Some(Err(status)) => {

@@ -198,13 +198,15 @@ impl Drop for Part {
 
 impl Part {
     async fn create(store: &FileStore) -> Result<Part, Fault> {
-        let id = state::id("file-");
-        let path = store.part(&id);
-        let mut part = Part { store: store.clone(), id, path, file: None, bytes: 0, kept: false };
-        let path = part.path.clone();
-        let file = apart(move || File::create_new(path)).await.and_then(|file| file);
-        part.file = Some(file.map_err(|e| disk(&e))?);
-        Ok(part)
+        let (store, id) = (store.clone(), state::id("file-"));
+        // The thread has the part until its file is there: a client that hangs up leaves no file.
+        let work = move || -> io::Result<Part> {
+            let path = store.part(&id);
+            let mut part = Part { store, id, path, file: None, bytes: 0, kept: false };
+            part.file = Some(File::create_new(&part.path)?);
+            Ok(part)
+        };
+        apart(work).await.and_then(|part| part).map_err(|e| disk(&e))
     }
 
     async fn fill(&mut self, field: &mut Field<'_>, time: Duration) -> Result<(), Fault> {
@@ -233,20 +235,20 @@ impl Part {
         Ok(())
     }
 
-    async fn keep(mut self, file: KeptFile) -> Result<(), Fault> {
-        let (store, data, path) =
-            (self.store.clone(), self.store.data(&self.id), self.path.clone());
-        let open = self.file.take();
-        let kept = apart(move || -> io::Result<()> {
-            open.map_or(Ok(()), |file| file.sync_all())?;
-            std::fs::rename(&path, &data)?;
-            sync_folder(&data)?;
-            store.put_file(file).inspect_err(|_| {
+    async fn keep(self, file: KeptFile) -> Result<(), Fault> {
+        // The thread has the part, so that it is kept or not as a whole.
+        let work = move || -> io::Result<()> {
+            let mut part = self;
+            let data = part.store.data(&part.id);
+            part.file.take().map_or(Ok(()), |file| file.sync_all())?;
+            std::fs::rename(&part.path, &data)?;
+            let listed = sync_folder(&data).and_then(|()| part.store.put_file(file));
+            listed.inspect_err(|_| {
                 let _ = std::fs::remove_file(&data);
-            })
-        });
-        kept.await.and_then(|kept| kept).map_err(|e| disk(&e))?;
-        self.kept = true;
-        Ok(())
+            })?;
+            part.kept = true;
+            Ok(())
+        };
+        apart(work).await.and_then(|kept| kept).map_err(|e| disk(&e))
     }
 }

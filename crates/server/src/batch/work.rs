@@ -77,6 +77,8 @@ pub(crate) struct Worker {
     line_bytes: usize,
     turns: Arc<Semaphore>,
     running: Arc<AtomicUsize>,
+    /// Held by the one line that asks the gate.
+    first: tokio::sync::Mutex<()>,
     /// One file is checked at a time.
     checking: tokio::sync::Mutex<()>,
 }
@@ -120,6 +122,7 @@ impl Worker {
             line_bytes,
             turns: Arc::new(Semaphore::new(LINES)),
             running: Arc::default(),
+            first: tokio::sync::Mutex::default(),
             checking: tokio::sync::Mutex::default(),
         }
     }
@@ -412,6 +415,8 @@ impl Worker {
             let permit = self.turns.clone().acquire_owned().await;
             // The semaphore is never closed.
             let Ok(permit) = permit else { return std::future::pending().await };
+            // The gate is asked by one line at a time, which then counts as running: others wait for that.
+            let first = self.first.lock().await;
             while !(self.gate)(self.running.load(SeqCst)) {
                 tokio::time::sleep(LOOK).await;
             }
@@ -420,13 +425,13 @@ impl Worker {
                 (false, Some(key)) => match key.begin_later() {
                     Ok(lease) => (key.client(), Some(lease)),
                     Err(wait) => {
-                        drop(permit);
+                        drop((first, permit));
                         tokio::time::sleep(wait).await;
                         continue;
                     }
                 },
                 (false, None) => {
-                    drop(permit);
+                    drop((first, permit));
                     tokio::time::sleep(WAIT.1).await;
                     continue;
                 }

@@ -2,29 +2,31 @@
 //!
 //! The program that has the models does it, as a [`ModelKeeper`]; here is what is served of it.
 
-use super::lifecycle::{Entry, apart};
+use super::lifecycle::{Entry, apart, removed};
+use super::progress::{Reader, Reporter};
 use super::{ModelEntry, Models};
 use crate::fault::Fault;
 use crate::http::{Body, Client};
 use crate::ollama::Recipe;
-use axum::body::{Body as HttpBody, Bytes};
+use crate::owned::owned;
 use axum::extract::{Extension, FromRequest, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::Response;
-use futures_util::stream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
-use std::convert::Infallible;
-use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{self, UnboundedSender};
-
-/// Between two lines about the same file.
-const PAUSE: Duration = Duration::from_millis(100);
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Semaphore;
 
 /// Characters of a model's name.
 const LONGEST_NAME: usize = 200;
+
+/// Pulls that run and wait.
+const PULLS: usize = 8;
+
+/// Changes other than pulls that run at once; each has a thread.
+const WORKING: usize = 4;
 
 /// How far the way of a model to this machine is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,7 +163,8 @@ pub(crate) struct Progress {
     status: String,
 }
 
-/// `POST /api/pull`. It goes on if the client does not wait for its end.
+/// `POST /api/pull`. It goes on if the client does not wait for its end; a client that asks for the same model follows
+/// the pull that runs.
 pub(super) async fn pull(
     State(models): State<Arc<Models>>,
     Extension(client): Extension<Client>,
@@ -172,34 +175,8 @@ pub(super) async fn pull(
     let fields: PullBody = body.json().await?;
     let name = named(fields.model.or(fields.name))?;
     models.may(client, &[&name])?;
-    models.check_free(&name)?;
-    let work = move |tell: &UnboundedSender<Json>| {
-        let mut last: Option<(String, Instant)> = None;
-        let mut report = |step: PullStep| {
-            let line = match step {
-                PullStep::Status(status) => json!({"status": status}),
-                PullStep::File { digest, name, total, completed } => {
-                    let soon = last.as_ref().is_some_and(|(file, at)| {
-                        *file == name && at.elapsed() < PAUSE && completed < total
-                    });
-                    if soon {
-                        return;
-                    }
-                    last = Some((name.clone(), Instant::now()));
-                    let mut line = json!({"status": format!("pulling {name}"), "total": total, "completed": completed});
-                    if let Some(digest) = digest {
-                        line["digest"] = format!("sha256:{digest}").into();
-                    }
-                    line
-                }
-            };
-            // Nobody may be there any more.
-            let _ = tell.send(line);
-        };
-        report(PullStep::Status("pulling manifest".to_owned()));
-        keeper.pull(&name, &mut report)
-    };
-    models.make(fields.stream, work).await
+    let reader = models.begin_pull(keeper, name)?;
+    reader.response(fields.stream.unwrap_or(true)).await
 }
 
 /// `POST /api/create`.
@@ -232,7 +209,7 @@ pub(super) async fn create(
         from.ok_or_else(|| Fault::field("from", "from is missing: the model to make it of"))?;
     let base = models.meant(Some(&from)).map_err(|fault| fault.at("from"))?;
     models.may(client, &[&name, &from])?;
-    models.check_free(&name)?;
+    let reserved = models.reserve(&name, true)?;
     let recipe = Recipe {
         from: Some(from),
         system: fields.system,
@@ -240,13 +217,17 @@ pub(super) async fn create(
         parameters: fields.parameters.unwrap_or_default(),
         license: fields.license,
     };
+    recipe.check_size()?;
     recipe.apply(&mut base.app.options.clone())?;
     let base = base.app.name().to_owned();
-    let work = move |tell: &UnboundedSender<Json>| {
-        let _ = tell.send(json!({"status": "writing manifest"}));
-        keeper.create(&name, &base, recipe)
-    };
-    models.make(fields.stream, work).await
+    let (reporter, reader) = Reporter::new();
+    tokio::spawn(async move {
+        reporter.status("writing manifest");
+        let done = models.make(move || keeper.create(&name, &base, recipe)).await;
+        drop(reserved);
+        reporter.end(done);
+    });
+    reader.response(fields.stream.unwrap_or(true)).await
 }
 
 /// `POST /api/copy`.
@@ -261,13 +242,16 @@ pub(super) async fn copy(
     let to = named(Some(fields.destination)).map_err(|fault| fault.at("destination"))?;
     let from = models.meant(Some(&fields.source)).map_err(|fault| fault.at("source"))?;
     models.may(client, &[&to, from.app.name()])?;
-    models.check_free(&to)?;
+    let reserved = models.reserve(&to, true)?;
     let from = from.app.name().to_owned();
-    let entry = apart(move || keeper.copy(&from, &to)).await.map_err(refused)?;
-    models.add(entry).await
+    owned(async move {
+        let _reserved = reserved;
+        models.make(move || keeper.copy(&from, &to)).await
+    })
+    .await
 }
 
-/// `DELETE /api/delete`: when its requests have ended.
+/// `DELETE /api/delete`: when its requests have ended, also if the client does not wait for that.
 pub(super) async fn delete(
     State(models): State<Arc<Models>>,
     Extension(client): Extension<Client>,
@@ -285,17 +269,13 @@ pub(super) async fn delete(
         let message = format!("{name:?} is pinned: it stays");
         return Err(Fault::field("model", message).code("pinned"));
     }
+    let reserved = models.reserve(&name, false)?;
     keeper.may_delete(&name).map_err(refused)?;
-    models.take_away(&entry);
-    models.release(&entry).await?;
-    let gone = apart(move || keeper.delete(&name)).await;
-    if let Err(why) = gone {
-        // It is there as before.
-        models.write().push(entry);
-        return Err(refused(why));
-    }
-    tracing::info!(model = entry.app.name(), "deleted");
-    Ok(())
+    owned(async move {
+        let _reserved = reserved;
+        models.delete(keeper, entry).await
+    })
+    .await
 }
 
 fn refused(why: String) -> Fault {
@@ -317,9 +297,43 @@ fn named(name: Option<String>) -> Result<String, Fault> {
     Ok(name.to_owned())
 }
 
-/// The name of a model for people who gave it the tag.
-fn line(value: &Json) -> Bytes {
-    format!("{value}\n").into()
+/// Models that are being made or removed.
+pub(super) struct Changes {
+    /// Their names, and whether they are being made.
+    names: Mutex<BTreeMap<String, bool>>,
+    /// Pulls that run and wait, for clients that ask for the same.
+    pulls: Mutex<BTreeMap<String, Reader>>,
+    /// One pull runs at a time, so that none takes the room on the disk that another has checked.
+    pulling: Semaphore,
+    working: Semaphore,
+}
+
+impl Default for Changes {
+    fn default() -> Changes {
+        Changes {
+            names: Mutex::default(),
+            pulls: Mutex::default(),
+            pulling: Semaphore::new(1),
+            working: Semaphore::new(WORKING),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A name that only one change has, until it is dropped.
+struct Reserved {
+    models: Arc<Models>,
+    name: String,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        lock(&self.models.changes.names).remove(&self.name);
+        lock(&self.models.changes.pulls).remove(&self.name);
+    }
 }
 
 impl Models {
@@ -350,75 +364,130 @@ impl Models {
         Ok(())
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Arc<Entry>>> {
-        self.entries.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take_away(&self, entry: &Arc<Entry>) {
-        self.write().retain(|one| !Arc::ptr_eq(one, entry));
-    }
-
-    /// Serves one more model, in the place of one of the same name.
-    async fn add(self: &Arc<Models>, entry: ModelEntry) -> Result<(), Fault> {
-        let entry = Arc::new(Entry::new(self.common(), entry));
-        let name = entry.app.name().to_owned();
-        let before = self.find(&name).filter(|before| before.app.name() == name);
-        {
-            let mut all = self.write();
-            if let Some(before) = &before {
-                all.retain(|one| !Arc::ptr_eq(one, before));
-            }
-            all.push(entry);
+    /// Reserves a name for a change.
+    ///
+    /// # Errors
+    /// When another change has it; of a model that is made, when the name is not free, or clients have made too many.
+    fn reserve(self: &Arc<Models>, name: &str, makes: bool) -> Result<Reserved, Fault> {
+        let mut names = lock(&self.changes.names);
+        if names.contains_key(name) {
+            let message = format!("the model {name:?} is being made or deleted: try again later");
+            let fault = Fault::new(StatusCode::CONFLICT, message).code("model_changing");
+            return Err(Fault { retry_after: Some(1), ..fault });
         }
-        tracing::info!(model = name, "added");
-        if let Some(before) = before {
-            // Its requests end first.
+        if makes {
+            self.check_free(name)?;
+            let entries = self.entries();
+            let made = entries.iter().filter(|entry| entry.made).map(|entry| entry.app.name());
+            let making = names.iter().filter(|(_, makes)| **makes).map(|(name, _)| &**name);
+            let all: BTreeSet<&str> = made.chain(making).filter(|one| *one != name).collect();
+            let most = self.shared().machine.limits().made;
+            if all.len() >= most {
+                let message = format!(
+                    "clients have made {} models, and {most} is the most that --max-managed-models allows: delete one \
+                     first",
+                    all.len()
+                );
+                return Err(Fault::new(StatusCode::CONFLICT, message).code("too_many_models"));
+            }
+        }
+        names.insert(name.to_owned(), makes);
+        Ok(Reserved { models: self.clone(), name: name.to_owned() })
+    }
+
+    /// Begins a pull, or follows one of the same model.
+    fn begin_pull(
+        self: &Arc<Models>,
+        keeper: Arc<dyn ModelKeeper>,
+        name: String,
+    ) -> Result<Reader, Fault> {
+        let mut pulls = lock(&self.changes.pulls);
+        if let Some(reader) = pulls.get(&name) {
+            return Ok(reader.clone());
+        }
+        if pulls.len() >= PULLS {
+            let message = format!("{PULLS} models are being pulled already: try again later");
+            let fault = Fault::new(StatusCode::TOO_MANY_REQUESTS, message).code("too_many_pulls");
+            return Err(Fault { retry_after: Some(60), ..fault });
+        }
+        let reserved = self.reserve(&name, true)?;
+        let (mut reporter, reader) = Reporter::new();
+        pulls.insert(name.clone(), reader.clone());
+        drop(pulls);
+        let models = self.clone();
+        tokio::spawn(async move {
+            reporter.status("pulling manifest");
+            let turn = match models.changes.pulling.try_acquire() {
+                Ok(turn) => Ok(turn),
+                Err(_) => {
+                    reporter.status("waiting for another pull to end");
+                    models.changes.pulling.acquire().await
+                }
+            };
+            let work = move || {
+                let made = keeper.pull(&name, &mut |step| reporter.step(step));
+                Ok((reporter, made))
+            };
+            match apart(work).await {
+                Ok((reporter, made)) => {
+                    drop(turn);
+                    let done = models.serve(made).await;
+                    drop(reserved);
+                    reporter.end(done);
+                }
+                Err(why) => tracing::error!("a pull has ended: {why}"),
+            }
+        });
+        Ok(reader)
+    }
+
+    /// Has a model made on a thread of its own, and serves it.
+    async fn make(
+        self: &Arc<Models>,
+        work: impl FnOnce() -> Result<ModelEntry, String> + Send + 'static,
+    ) -> Result<(), Fault> {
+        let turn = self.changes.working.acquire().await;
+        let made = apart(work).await;
+        drop(turn);
+        self.serve(made).await
+    }
+
+    /// Serves a model that was made, in the place of one of the same name, whose requests end first.
+    async fn serve(self: &Arc<Models>, made: Result<ModelEntry, String>) -> Result<(), Fault> {
+        let made = made.inspect_err(|why| tracing::warn!("a model was not added: {why}"));
+        let entry = self.shared().add(self.common(), made.map_err(refused)?);
+        tracing::info!(model = entry.app.name(), "added");
+        if let Some(before) = self.replace(entry) {
             self.release(&before).await?;
+            self.forget(&before);
         }
         Ok(())
     }
 
-    /// Does what takes long on a thread of its own, tells of it line by line, and serves what has become of it.
-    async fn make(
+    /// Removes a model: from the list, from memory, then for good. If that fails it is there as before.
+    async fn delete(
         self: &Arc<Models>,
-        stream: Option<bool>,
-        work: impl FnOnce(&UnboundedSender<Json>) -> Result<ModelEntry, String> + Send + 'static,
-    ) -> Result<Response, Fault> {
-        let (tell, mut lines) = mpsc::unbounded_channel::<Json>();
-        let models = self.clone();
-        let changed = tokio::spawn(async move {
-            let told = tell.clone();
-            let made = apart(move || work(&told)).await.map_err(refused);
-            let done = match made {
-                Ok(entry) => models.add(entry).await,
-                Err(fault) => Err(fault),
-            };
-            let _ = tell.send(match &done {
-                Ok(()) => json!({"status": "success"}),
-                Err(fault) => {
-                    tracing::warn!("a model was not added: {}", fault.message);
-                    json!({"error": fault.message})
-                }
-            });
-            done
-        });
-        if stream.unwrap_or(true) {
-            let body = stream::unfold(lines, |mut lines| async move {
-                let next = lines.recv().await?;
-                Some((Ok::<_, Infallible>(line(&next)), lines))
-            });
-            let mut response = Response::new(HttpBody::from_stream(body));
-            let kind = HeaderValue::from_static("application/x-ndjson");
-            response.headers_mut().insert(header::CONTENT_TYPE, kind);
-            return Ok(response);
+        keeper: Arc<dyn ModelKeeper>,
+        entry: Arc<Entry>,
+    ) -> Result<(), Fault> {
+        let name = entry.app.name().to_owned();
+        // It may have been deleted since it was looked for.
+        let at = self.take_away(&entry).ok_or_else(|| removed(&name))?;
+        self.release(&entry).await?;
+        let turn = self.changes.working.acquire().await;
+        let gone = apart(move || keeper.delete(&name)).await;
+        drop(turn);
+        match gone {
+            Ok(()) => {
+                self.forget(&entry);
+                tracing::info!(model = entry.app.name(), "deleted");
+                Ok(())
+            }
+            Err(why) => {
+                self.put_back(&entry, at);
+                Err(refused(why))
+            }
         }
-        lines.close();
-        let done = changed.await.unwrap_or_else(|_| Err(Fault::internal("it has panicked")));
-        done?;
-        let mut response = Response::new(HttpBody::from(json!({"status": "success"}).to_string()));
-        let kind = HeaderValue::from_static("application/json");
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        Ok(response)
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn worker(models: &Arc<Models>) -> Option<Worker> {
     let all = models.clone();
     let gate: Gate = Box::new(move |running| {
         let entries = all.entries();
-        let loaded = entries.iter().filter(|entry| entry.is_loaded());
+        let loaded = entries.iter().filter(|entry| all.is_loaded(entry));
         let loaded: Vec<_> = loaded.filter_map(|entry| entry.app.model().ok()).collect();
         all.common().check_running().is_ok()
             && batch::has_room(loaded.iter().map(|model| &**model), running)
@@ -151,7 +151,7 @@ impl Models {
         let time = entry.app.now().request_timeout;
         let lease = self.lease(&entry, time.map(|time| Instant::now() + time)).await?;
         if let Some(idle) = stays.filter(|_| parts.uri.path().starts_with("/api/")) {
-            entry.stay(idle);
+            self.stay(&entry, idle);
         }
         // Without what the first routing has left: the model's own routes have the same parts.
         let mut request = Request::new(body);

@@ -4,92 +4,80 @@
 //! One model is loaded at a time. Where there is no room for it, models without requests are unloaded, the one that
 //! was asked for longest ago first. If all have requests, that one takes no more of them until those that it has have
 //! ended: so no model keeps another waiting for ever. Pinned ones stay.
+//!
+//! The states are those of a [`Machine`]. A transition is made under its lock and never waits; what takes long runs on
+//! a thread of its own, which reports its end to the machine. A request only waits for an answer, so a client that
+//! hangs up leaves no transition half made.
 
+use super::machine::{Answer, Effect, Event, Id, Machine, Phase, Waiter};
 use super::{ModelEntry, ModelSource, Models};
 use crate::fault::Fault;
 use crate::http::routes;
 use crate::options::Options;
-use crate::recover::{self, Backoff, Mending};
+use crate::recover::{self, Mending};
 use crate::state::{Abilities, App, Info};
 use axum::Router;
 use axum::http::StatusCode;
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLockWriteGuard};
 use std::thread;
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
-/// How often it is looked whether a model has been idle for long enough.
+/// How often it is looked whether a model has failed, or has been idle for long enough.
 const LOOK: Duration = Duration::from_millis(250);
-
-/// How far a model is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Not in memory; why the last attempt to load it has failed, if it has.
-    Unloaded(Option<String>),
-    /// It is being loaded, or waits for room.
-    Loading,
-    Loaded,
-    /// Its last requests end, then it is unloaded.
-    Leaving,
-    /// It is being taken out of memory.
-    Unloading,
-}
-
-impl Phase {
-    /// As clients see it, with the words of llama-server.
-    pub(crate) fn word(&self) -> &'static str {
-        match self {
-            Phase::Unloaded(None) => "unloaded",
-            Phase::Unloaded(Some(_)) => "failed",
-            Phase::Loading => "loading",
-            Phase::Loaded => "loaded",
-            Phase::Leaving | Phase::Unloading => "unloading",
-        }
-    }
-}
 
 /// A model of a server.
 pub(super) struct Entry {
     pub(super) app: Arc<App>,
     pub(super) router: Router,
+    /// Its number in the machine.
+    id: Id,
     source: Arc<dyn ModelSource>,
     pub(super) pinned: bool,
+    /// A client has made it.
+    pub(super) made: bool,
     info: OnceLock<Result<Info, String>>,
     abilities: OnceLock<Result<Abilities, String>>,
-    status: Mutex<Status>,
-    changed: Notify,
+    mending: Mutex<Mending>,
 }
 
-struct Status {
-    phase: Phase,
-    /// How often loading has failed.
-    failures: u64,
-    /// Requests that have it.
-    leases: usize,
+/// A model at this moment.
+pub(super) struct View {
+    pub(super) phase: Phase,
+    /// Why it does not work, from its failure until it is loaded again.
+    pub(super) failure: Option<String>,
+    /// Bytes that it has in memory.
+    pub(super) bytes: u64,
+    /// Time without requests.
+    pub(super) idle: Duration,
+    /// When it is unloaded if it gets no request; `None` if it is not.
+    pub(super) expires: Option<Instant>,
     /// When it was asked for last.
-    asked: Instant,
-    /// When its last request ended.
-    left: Instant,
-    /// Bytes while it is loaded.
-    bytes: u64,
-    /// Time without requests after which it is unloaded.
-    idle: Option<Duration>,
-    /// The same by the configuration; a request may have changed it.
-    configured: Option<Duration>,
-    backoff: Backoff,
-    mending: Mending,
-    /// When it was loaded last.
-    loaded: Instant,
-    /// Why it has failed, until it has been loaded again.
-    failed: Option<String>,
-    /// When that will be.
-    again: Option<Instant>,
+    pub(super) asked: Instant,
 }
 
-impl Entry {
-    pub(super) fn new(common: &App, entry: ModelEntry) -> Entry {
-        let ModelEntry { options, source, pinned, idle } = entry;
+/// The machine, and the requests that wait for its answers.
+pub(super) struct Shared {
+    pub(super) machine: Machine,
+    entries: HashMap<Id, Arc<Entry>>,
+    waiters: HashMap<Waiter, (Arc<Entry>, oneshot::Sender<Given>)>,
+    next: Waiter,
+}
+
+/// What a request gets: a lease, if it asked for one.
+type Given = Result<Option<Lease>, Fault>;
+
+impl Shared {
+    pub(super) fn new(machine: Machine) -> Shared {
+        Shared { machine, entries: HashMap::new(), waiters: HashMap::new(), next: 0 }
+    }
+
+    /// Adds a model, which is not loaded.
+    pub(super) fn add(&mut self, common: &App, entry: ModelEntry) -> Arc<Entry> {
+        let ModelEntry { options, source, pinned, made, idle } = entry;
         let shared = common.now();
         let app = Arc::new(common.beside(Options {
             keys: shared.keys.clone(),
@@ -103,73 +91,24 @@ impl Entry {
             drain: shared.drain,
             ..options
         }));
-        let now = Instant::now();
-        Entry {
+        let id = self.machine.add(app.name().to_owned(), pinned, idle, Instant::now());
+        let entry = Arc::new(Entry {
             router: routes().with_state(app.clone()),
             app,
+            id,
             source,
             pinned,
+            made,
             info: OnceLock::new(),
             abilities: OnceLock::new(),
-            status: Mutex::new(Status {
-                phase: Phase::Unloaded(None),
-                failures: 0,
-                leases: 0,
-                asked: now,
-                left: now,
-                bytes: 0,
-                idle,
-                configured: idle,
-                backoff: Backoff::new(common.options.reload_wait),
-                mending: Mending::new(common.options.reload_wait),
-                loaded: now,
-                failed: None,
-                again: None,
-            }),
-            changed: Notify::new(),
-        }
+            mending: Mutex::new(Mending::new(common.options.reload_wait)),
+        });
+        self.entries.insert(id, entry.clone());
+        entry
     }
+}
 
-    fn status(&self) -> MutexGuard<'_, Status> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn phase(&self) -> Phase {
-        self.status().phase.clone()
-    }
-
-    /// When it will be unloaded if nobody asks for it; `None` if it will not.
-    pub(super) fn expires(&self) -> Option<Instant> {
-        let status = self.status();
-        let idle = status.idle.filter(|_| !self.pinned)?;
-        let from = if status.leases > 0 { Instant::now() } else { status.left };
-        from.checked_add(idle)
-    }
-
-    /// Bytes that it has in memory.
-    pub(super) fn bytes(&self) -> u64 {
-        self.status().bytes
-    }
-
-    /// For how long it has had no request.
-    pub(super) fn idle(&self) -> Duration {
-        let status = self.status();
-        if status.leases > 0 { Duration::ZERO } else { status.left.elapsed() }
-    }
-
-    /// Sets for how long it stays without requests; `None`: for ever.
-    pub(super) fn stay(&self, idle: Option<Duration>) {
-        self.status().idle = idle;
-    }
-
-    /// Sets the same if the configuration has changed.
-    pub(super) fn configure(&self, idle: Option<Duration>) {
-        let mut status = self.status();
-        if status.configured != idle {
-            (status.configured, status.idle) = (idle, idle);
-        }
-    }
-
+impl Entry {
     /// What its file says; read once.
     pub(super) fn info(&self) -> Result<&Info, &str> {
         self.info.get_or_init(|| self.source.info()).as_ref().map_err(String::as_str)
@@ -181,33 +120,192 @@ impl Entry {
         abilities.as_ref().copied().map_err(String::as_str)
     }
 
-    fn set(&self, phase: Phase) {
-        self.status().phase = phase;
-        self.changed.notify_waiters();
+    fn mending(&self) -> MutexGuard<'_, Mending> {
+        self.mending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A request's hold on a model: it stays loaded.
 pub(super) struct Lease {
     models: Arc<Models>,
-    entry: Arc<Entry>,
+    id: Id,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut status = self.entry.status();
-        status.leases -= 1;
-        status.left = Instant::now();
-        let last = status.leases == 0;
-        drop(status);
-        if last {
-            self.models.freed.notify_waiters();
-        }
+        self.models.step(Event::Left(self.id));
     }
 }
 
+/// A request that waits for an answer of the machine, which it may leave at any time.
+struct Asked {
+    models: Arc<Models>,
+    id: Id,
+    waiter: Waiter,
+    answer: oneshot::Receiver<Given>,
+}
+
+impl Asked {
+    async fn answer(mut self) -> Given {
+        let ended = || Fault::internal("the server has lost the request for the model");
+        (&mut self.answer).await.unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.models.step(Event::GaveUp(self.id, self.waiter));
+    }
+}
+
+/// What is to be done for an effect, outside the lock.
+enum Action {
+    Measure(Arc<Entry>),
+    Load(Arc<Entry>),
+    Unload(Arc<Entry>),
+    Answer(oneshot::Sender<Given>, Given),
+}
+
 impl Models {
-    /// Has a model loaded for a request, which waits for that at most until `deadline`.
+    pub(super) fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Passes an event to the machine and carries out the effects. It never waits.
+    pub(super) fn step(self: &Arc<Models>, event: Event) {
+        let mut shared = self.shared();
+        if let Event::GaveUp(_, waiter) = event {
+            shared.waiters.remove(&waiter);
+        }
+        self.carry_out(shared, event);
+    }
+
+    /// Passes a request to the machine.
+    fn ask(self: &Arc<Models>, entry: &Arc<Entry>, event: fn(Id, Waiter) -> Event) -> Asked {
+        let (to, answer) = oneshot::channel();
+        let mut shared = self.shared();
+        let waiter = shared.next;
+        shared.next += 1;
+        shared.waiters.insert(waiter, (entry.clone(), to));
+        self.carry_out(shared, event(entry.id, waiter));
+        Asked { models: self.clone(), id: entry.id, waiter, answer }
+    }
+
+    fn carry_out(self: &Arc<Models>, mut shared: MutexGuard<'_, Shared>, event: Event) {
+        let mut actions = Vec::new();
+        for effect in shared.machine.step(event, Instant::now()) {
+            actions.extend(self.action(&mut shared, effect));
+        }
+        drop(shared);
+        for action in actions {
+            match action {
+                Action::Measure(entry) => self.measure(entry),
+                Action::Load(entry) => self.load(entry),
+                Action::Unload(entry) => self.unload(entry),
+                // A lease for a client that has gone ends here.
+                Action::Answer(to, given) => drop(to.send(given)),
+            }
+        }
+    }
+
+    fn action(self: &Arc<Models>, shared: &mut Shared, effect: Effect) -> Option<Action> {
+        let entry = |id: Id| shared.entries.get(&id).cloned();
+        match effect {
+            Effect::Measure(id) => entry(id).map(Action::Measure),
+            Effect::Load(id) => entry(id).map(Action::Load),
+            Effect::Unload(id) => entry(id).map(Action::Unload),
+            Effect::Answer(waiter, answer) => {
+                let (entry, to) = shared.waiters.remove(&waiter)?;
+                let given = match answer {
+                    Answer::Leased => Ok(Some(Lease { models: self.clone(), id: entry.id })),
+                    Answer::Unloaded => Ok(None),
+                    Answer::CannotLoad(why) => Err(cannot_load(entry.app.name(), &why)),
+                    Answer::Later(why, again) => Err(recover::refused(&why, again)),
+                    Answer::Removed => Err(removed(entry.app.name())),
+                };
+                Some(Action::Answer(to, given))
+            }
+            Effect::Again(id, why, wait) => {
+                let entry = entry(id)?;
+                tracing::error!(
+                    model = entry.app.name(),
+                    "{why}; it is loaded again in {wait:.1?}"
+                );
+                None
+            }
+            Effect::Reloaded(id) => {
+                entry(id)?.app.metrics.reloaded();
+                None
+            }
+            Effect::Slow(slow) => {
+                let entry = entry(slow.id)?;
+                tracing::warn!(
+                    model = entry.app.name(),
+                    state = slow.what.word(),
+                    seconds = slow.time.as_secs(),
+                    requests = slow.requests,
+                    "a model is slow to load or to leave"
+                );
+                None
+            }
+        }
+    }
+
+    fn measure(self: &Arc<Models>, entry: Arc<Entry>) {
+        let (models, id) = (self.clone(), entry.id);
+        let work = move || {
+            let bytes = caught(|| entry.source.bytes());
+            models.step(Event::Measured(id, bytes));
+        };
+        if let Err(why) = thread(work) {
+            self.step(Event::Measured(id, Err(why)));
+        }
+    }
+
+    fn load(self: &Arc<Models>, entry: Arc<Entry>) {
+        let (models, id) = (self.clone(), entry.id);
+        let work = move || {
+            let name = entry.app.name();
+            let begin = Instant::now();
+            let loaded = caught(|| match models.common.check_running() {
+                Ok(()) => entry.source.load(),
+                Err(_) => Err("the server is shutting down".to_owned()),
+            });
+            let loaded = loaded.map(|model| {
+                *entry.mending() = Mending::new(models.common.options.reload_wait);
+                entry.app.ready(model);
+            });
+            match &loaded {
+                Ok(()) => {
+                    tracing::info!(model = name, seconds = begin.elapsed().as_secs_f64(), "loaded");
+                }
+                Err(why) => tracing::error!(model = name, "not loaded: {why}"),
+            }
+            models.step(Event::Loaded(id, loaded));
+        };
+        if let Err(why) = thread(work) {
+            self.step(Event::Loaded(id, Err(why)));
+        }
+    }
+
+    fn unload(self: &Arc<Models>, entry: Arc<Entry>) {
+        let work = {
+            let (models, entry) = (self.clone(), entry.clone());
+            // Threads are joined and memory is given back.
+            move || {
+                let _ = caught(|| Ok(entry.app.unload().into_iter().for_each(recover::end)));
+                tracing::info!(model = entry.app.name(), "unloaded");
+                models.step(Event::Unloaded(entry.id));
+            }
+        };
+        // Without a thread it is done here: memory is never kept for that.
+        if thread(work.clone()).is_err() {
+            work();
+        }
+    }
+
+    /// Has a model loaded for a request, which waits for that at most until `deadline`. The load goes on if the request
+    /// does not wait.
     ///
     /// # Errors
     /// When it cannot be loaded, is not in time, or the server is about to end.
@@ -216,179 +314,138 @@ impl Models {
         entry: &Arc<Entry>,
         deadline: Option<Instant>,
     ) -> Result<Lease, Fault> {
-        let failures = entry.status().failures;
-        loop {
-            let changed = entry.changed.notified();
-            tokio::pin!(changed);
-            // From here on it hears of changes.
-            changed.as_mut().enable();
-            self.common.check_running()?;
-            let begin = {
-                let mut status = entry.status();
-                match &status.phase {
-                    Phase::Loaded => {
-                        status.leases += 1;
-                        status.asked = Instant::now();
-                        drop(status);
-                        return Ok(Lease { models: self.clone(), entry: entry.clone() });
-                    }
-                    Phase::Unloaded(Some(why)) if status.failures > failures => {
-                        return Err(cannot_load(entry.app.name(), why));
-                    }
-                    Phase::Unloaded(Some(why))
-                        if let Some(again) = status.again
-                            && again > Instant::now() =>
-                    {
-                        return Err(recover::refused(why, again));
-                    }
-                    Phase::Unloaded(_) => {
-                        status.phase = Phase::Loading;
-                        status.asked = Instant::now();
-                        true
-                    }
-                    Phase::Loading | Phase::Leaving | Phase::Unloading => false,
-                }
-            };
-            if begin {
-                tokio::spawn(self.clone().load(entry.clone()));
+        self.common.check_running()?;
+        let asked = self.ask(entry, Event::Lease);
+        let late = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+                None => std::future::pending().await,
             }
-            let late = async {
-                match deadline {
-                    Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = changed => {}
-                () = late => {
-                    let message = format!("{:?} was not loaded in time", entry.app.name());
-                    return Err(Fault::unavailable(message).code("loading"));
-                }
-            }
-        }
-    }
-
-    /// Loads a model whose phase says that it is being loaded.
-    async fn load(self: Arc<Models>, entry: Arc<Entry>) {
-        let loaded = {
-            let _alone = self.loading.lock().await;
-            self.load_alone(&entry).await
         };
-        match loaded {
-            Ok(()) => {
-                tracing::info!(model = entry.app.name(), "loaded");
-                entry.set(Phase::Loaded);
+        let given = tokio::select! {
+            biased;
+            given = asked.answer() => given?,
+            () = late => {
+                let message = format!("{:?} was not loaded in time", entry.app.name());
+                return Err(Fault::unavailable(message).code("loading"));
             }
-            Err(why) => {
-                tracing::error!(model = entry.app.name(), "not loaded: {why}");
-                entry.status().failures += 1;
-                entry.set(Phase::Unloaded(Some(why)));
-            }
-        }
+        };
+        self.common.check_running()?;
+        given.ok_or_else(|| Fault::internal("the model was unloaded instead"))
     }
 
-    async fn load_alone(&self, entry: &Arc<Entry>) -> Result<(), String> {
-        let source = entry.source.clone();
-        let bytes = apart(move || source.bytes()).await?;
-        self.make_room(bytes).await?;
-        if self.common.check_running().is_err() {
-            return Err("the server is shutting down".to_owned());
-        }
-        let (source, begin) = (entry.source.clone(), Instant::now());
-        let model = apart(move || source.load()).await?;
-        tracing::debug!(model = entry.app.name(), seconds = begin.elapsed().as_secs_f64(), "load");
-        let mut status = entry.status();
-        let now = Instant::now();
-        (status.bytes, status.asked, status.left, status.loaded) = (bytes, now, now, now);
-        status.mending = Mending::new(self.common.options.reload_wait);
-        drop(status);
-        entry.app.ready(model);
-        Ok(())
-    }
-
-    /// Unloads models until there is room for one of so many bytes.
-    async fn make_room(&self, bytes: u64) -> Result<(), String> {
-        loop {
-            let freed = self.freed.notified();
-            tokio::pin!(freed);
-            freed.as_mut().enable();
-            let limits = self.limits();
-            let entries = self.entries();
-            let loaded: Vec<&Arc<Entry>> = entries.iter().filter(|e| e.is_loaded()).collect();
-            let held: u64 = loaded.iter().map(|entry| entry.status().bytes).sum();
-            let fits = held.saturating_add(bytes) <= limits.bytes;
-            if loaded.len() < limits.models && fits {
-                return Ok(());
-            }
-            if loaded.is_empty() {
-                return Err(format!(
-                    "it needs {} of memory, and all models together may have {}",
-                    gib(bytes),
-                    gib(limits.bytes)
-                ));
-            }
-            let can_go = loaded.iter().filter(|entry| !entry.pinned);
-            let Some(least) = can_go.min_by_key(|entry| {
-                let status = entry.status();
-                // Those that go already, then those without requests; of these the one that was asked for longest ago.
-                (status.phase == Phase::Loaded, status.leases > 0, status.asked)
-            }) else {
-                let names: Vec<&str> = loaded.iter().map(|entry| entry.app.name()).collect();
-                return Err(format!(
-                    "there is no room for it beside models that are pinned: {}",
-                    names.join(", ")
-                ));
-            };
-            least.leave();
-            if least.begin_unloading() {
-                self.unload(least).await;
-            } else {
-                freed.await;
-            }
-        }
-    }
-
-    /// Takes a model out of memory whose phase says so.
-    async fn unload(&self, entry: &Arc<Entry>) {
-        let model = entry.app.unload();
-        // Threads are joined and memory is given back.
-        let _ = apart(move || {
-            model.into_iter().for_each(recover::end);
-            Ok(())
-        })
-        .await;
-        tracing::info!(model = entry.app.name(), "unloaded");
-        entry.status().bytes = 0;
-        entry.set(Phase::Unloaded(None));
-        self.freed.notify_waiters();
-    }
-
-    /// Unloads a model when its requests have ended.
+    /// Unloads a model when its requests have ended, also if the caller does not wait for that. One that is being
+    /// loaded is unloaded when that has ended and the requests that waited for it have been answered.
     ///
     /// # Errors
     /// When it is pinned.
-    pub(super) async fn release(&self, entry: &Arc<Entry>) -> Result<(), Fault> {
+    pub(super) async fn release(self: &Arc<Models>, entry: &Arc<Entry>) -> Result<(), Fault> {
         if entry.pinned {
             let message = format!("{:?} is pinned: it stays loaded", entry.app.name());
             return Err(Fault::field("model", message).code("pinned"));
         }
-        entry.leave();
-        loop {
-            let freed = self.freed.notified();
-            tokio::pin!(freed);
-            freed.as_mut().enable();
-            // Who makes room may do it instead.
-            if entry.begin_unloading() {
-                self.unload(entry).await;
-            }
-            if !matches!(entry.phase(), Phase::Leaving | Phase::Unloading) {
-                return Ok(());
-            }
-            freed.await;
-        }
+        self.ask(entry, Event::Unload).answer().await.map(drop)
     }
 
-    /// Loads what is pinned and calls `ready`, then unloads what has been idle for long enough, until it is dropped.
+    fn write(&self) -> RwLockWriteGuard<'_, Vec<Arc<Entry>>> {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a model on the list, in the place of one of the same name, which is removed and leaves memory.
+    pub(super) fn replace(self: &Arc<Models>, entry: Arc<Entry>) -> Option<Arc<Entry>> {
+        let mut list = self.write();
+        let before = list.iter_mut().find(|one| one.app.name() == entry.app.name());
+        let before = match before {
+            Some(before) => Some(std::mem::replace(before, entry)),
+            None => {
+                list.push(entry);
+                None
+            }
+        };
+        drop(list);
+        if let Some(before) = &before {
+            self.step(Event::Remove(before.id));
+        }
+        before
+    }
+
+    /// Takes a model off the list: it takes no more requests, and leaves memory. Gives its place in the list.
+    pub(super) fn take_away(self: &Arc<Models>, entry: &Arc<Entry>) -> Option<usize> {
+        let mut list = self.write();
+        let at = list.iter().position(|one| Arc::ptr_eq(one, entry))?;
+        list.remove(at);
+        drop(list);
+        self.step(Event::Remove(entry.id));
+        Some(at)
+    }
+
+    /// Puts a model that was taken away back to its place.
+    pub(super) fn put_back(self: &Arc<Models>, entry: &Arc<Entry>, at: usize) {
+        self.step(Event::Restore(entry.id));
+        let mut list = self.write();
+        let at = at.min(list.len());
+        list.insert(at, entry.clone());
+    }
+
+    /// Drops a model that was taken away and is out of memory.
+    pub(super) fn forget(&self, entry: &Arc<Entry>) {
+        let mut shared = self.shared();
+        shared.machine.forget(entry.id);
+        shared.entries.remove(&entry.id);
+    }
+
+    /// A model at this moment.
+    pub(super) fn view(&self, entry: &Entry) -> View {
+        let (shared, now) = (self.shared(), Instant::now());
+        let Some(state) = shared.machine.get(entry.id) else {
+            return View {
+                phase: Phase::Unloaded(None),
+                failure: None,
+                bytes: 0,
+                idle: Duration::ZERO,
+                expires: None,
+                asked: now,
+            };
+        };
+        let mut view = View {
+            phase: state.phase.clone(),
+            failure: state.failed.clone(),
+            bytes: state.bytes,
+            idle: state.idle_time(now),
+            expires: state.expires(now),
+            asked: state.asked,
+        };
+        drop(shared);
+        view.failure = view.failure.or_else(|| entry.app.failure());
+        view
+    }
+
+    /// Whether a model is in memory.
+    pub(super) fn is_loaded(&self, entry: &Entry) -> bool {
+        self.view(entry).phase.is_loaded()
+    }
+
+    /// Sets for how long a model stays without requests; `None`: for ever.
+    pub(super) fn stay(&self, entry: &Entry, idle: Option<Duration>) {
+        self.shared().machine.stay(entry.id, idle);
+    }
+
+    /// Sets the same if the configuration has changed.
+    pub(super) fn configure(&self, entry: &Entry, idle: Option<Duration>) {
+        self.shared().machine.configure(entry.id, idle);
+    }
+
+    /// The loaded model that was asked for last; the first if none is loaded.
+    pub(super) fn last_asked(&self) -> Option<Arc<Entry>> {
+        let entries = self.entries();
+        let views = entries.iter().map(|entry| (entry, self.view(entry)));
+        let loaded = views.filter(|(_, view)| view.phase.is_loaded());
+        let last = loaded.max_by_key(|(_, view)| view.asked).map(|(entry, _)| entry);
+        last.or(entries.first()).cloned()
+    }
+
+    /// Loads what is pinned and calls `ready`, then has failed models loaded again and idle ones unloaded, until it is
+    /// dropped. It waits for no model.
     ///
     /// # Errors
     /// When a pinned model cannot be loaded.
@@ -400,144 +457,39 @@ impl Models {
         loop {
             tokio::time::sleep(LOOK).await;
             for entry in &self.entries() {
-                entry.mend();
-                if let Some(why) = entry.has_failed() {
-                    tokio::spawn(self.clone().recover(entry.clone(), why));
-                    continue;
+                let Ok(model) = entry.app.model() else { continue };
+                if self.view(entry).phase == Phase::Loaded {
+                    entry.app.mend(&mut entry.mending(), &model);
                 }
-                let idle = {
-                    let status = entry.status();
-                    let idle = status.idle.filter(|_| !entry.pinned);
-                    status.phase == Phase::Loaded
-                        && status.leases == 0
-                        && idle.is_some_and(|idle| status.left.elapsed() >= idle)
-                };
-                if idle {
-                    let _ = self.release(entry).await;
+                if let Some(why) = model.fatal() {
+                    self.step(Event::Failed(entry.id, why));
                 }
+            }
+            if self.common.check_running().is_ok() {
+                self.step(Event::Look);
             }
         }
     }
 }
 
-impl Models {
-    /// Loads a model again whose replicas have failed, until it can be loaded, is taken away, or the server is about to
-    /// end.
-    async fn recover(self: Arc<Models>, entry: Arc<Entry>, mut why: String) {
-        let name = entry.app.name();
-        let mut worked = entry.status().loaded.elapsed();
-        // Its requests have failed, too; who reads an answer slowly has it a little longer.
-        loop {
-            let freed = self.freed.notified();
-            tokio::pin!(freed);
-            freed.as_mut().enable();
-            if entry.begin_unloading() {
-                self.unload(&entry).await;
-                break;
-            }
-            if !matches!(entry.phase(), Phase::Leaving | Phase::Unloading) {
-                break;
-            }
-            freed.await;
-        }
-        while self.common.check_running().is_ok() && self.has(&entry) {
-            let again = {
-                let mut status = entry.status();
-                let wait = status.backoff.failed(worked);
-                tracing::error!(model = name, "{why}; it is loaded again in {wait:.1?}");
-                let again = Instant::now() + wait;
-                status.again = Some(again);
-                status.failed = Some(why.clone());
-                again
-            };
-            entry.set(Phase::Unloaded(Some(why)));
-            tokio::time::sleep_until(again.into()).await;
-            if !self.has(&entry) {
-                return;
-            }
-            match self.lease(&entry, None).await {
-                Ok(_) => {
-                    let mut status = entry.status();
-                    (status.failed, status.again) = (None, None);
-                    drop(status);
-                    entry.app.metrics.reloaded();
-                    return;
-                }
-                Err(fault) => (why, worked) = (fault.message, Duration::ZERO),
-            }
-        }
-    }
-
-    /// The loaded model that was asked for last; the first if none is loaded.
-    pub(super) fn last_asked(&self) -> Option<Arc<Entry>> {
-        let entries = self.entries();
-        let loaded = entries.iter().filter(|entry| entry.is_loaded());
-        loaded.max_by_key(|entry| entry.status().asked).or(entries.first()).cloned()
-    }
-}
-
-impl Entry {
-    /// Whether it is in memory.
-    pub(super) fn is_loaded(&self) -> bool {
-        matches!(self.status().phase, Phase::Loaded | Phase::Leaving | Phase::Unloading)
-    }
-
-    /// Has replicas loaded again that have failed while others go on.
-    fn mend(&self) {
-        let Ok(model) = self.app.model() else { return };
-        let mut status = self.status();
-        if status.phase == Phase::Loaded {
-            self.app.mend(&mut status.mending, &model);
-        }
-    }
-
-    /// Why it has failed, if it has. Whoever hears it has to load it again.
-    fn has_failed(&self) -> Option<String> {
-        let why = self.app.model().ok()?.fatal()?;
-        let mut status = self.status();
-        if status.phase != Phase::Loaded {
-            return None;
-        }
-        status.phase = Phase::Leaving;
-        status.failed = Some(why.clone());
-        Some(why)
-    }
-
-    /// Why it does not work, from its failure until it is loaded again.
-    pub(super) fn failure(&self) -> Option<String> {
-        let failed = self.status().failed.clone();
-        failed.or_else(|| self.app.failure())
-    }
-
-    /// Takes no more requests, if it is loaded.
-    fn leave(&self) {
-        let mut status = self.status();
-        if status.phase == Phase::Loaded {
-            status.phase = Phase::Leaving;
-        }
-    }
-
-    /// Whether the caller has to unload it: its last request has ended.
-    fn begin_unloading(&self) -> bool {
-        let mut status = self.status();
-        let ends = status.phase == Phase::Leaving && status.leases == 0;
-        if ends {
-            status.phase = Phase::Unloading;
-        }
-        ends
-    }
-}
-
-/// Runs on a thread of its own what takes long: those for requests' work are few.
+/// Runs what takes long on a thread of its own: those for requests' work are few.
 pub(super) async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     let (done, result) = oneshot::channel();
-    let spawned = thread::Builder::new().name("models".to_owned()).spawn(move || {
-        let _ = done.send(work());
-    });
-    spawned.map_err(|e| format!("no thread for it: {e}"))?;
-    result.await.unwrap_or_else(|_| Err("the thread for it has panicked".to_owned()))
+    thread(move || drop(done.send(caught(work))))?;
+    result.await.unwrap_or_else(|_| Err("its thread has ended".to_owned()))
+}
+
+fn thread(work: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    let spawned = thread::Builder::new().name("models".to_owned()).spawn(work);
+    spawned.map(drop).map_err(|e| format!("no thread for it: {e}"))
+}
+
+/// A panic as an error: the end of the work is reported in any case.
+fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    panic::catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err("the thread for it has panicked".to_owned()))
 }
 
 fn cannot_load(name: &str, why: &str) -> Fault {
@@ -545,6 +497,10 @@ fn cannot_load(name: &str, why: &str) -> Fault {
     Fault::new(StatusCode::SERVICE_UNAVAILABLE, message).code("load_failed")
 }
 
-fn gib(bytes: u64) -> String {
-    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
+pub(super) fn removed(name: &str) -> Fault {
+    let message = format!("the model {name:?} was deleted");
+    Fault {
+        status: StatusCode::NOT_FOUND,
+        ..Fault::field("model", message).code("model_not_found")
+    }
 }

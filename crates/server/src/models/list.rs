@@ -1,13 +1,14 @@
 //! What is told of all models together, and loading by hand.
 
-use super::Models;
-use super::lifecycle::{Entry, Phase};
+use super::lifecycle::Entry;
+use super::machine::Phase;
+use super::{Models, machine};
 use crate::fault::Fault;
 use crate::http::{Body, Client};
 use crate::metrics;
 use crate::ollama;
 use crate::openai::models::{Model, Models as ModelList, Status};
-use crate::operate::{self, Health};
+use crate::operate::{self, Health, Slow};
 use crate::status::{ModelView, Views};
 use axum::Json as JsonBody;
 use axum::extract::{FromRequest, State};
@@ -33,12 +34,12 @@ pub(crate) struct Changed {
     success: bool,
 }
 
-fn described(entry: &Entry, name: &str) -> Model {
-    let phase = entry.phase();
-    let (value, error) = match (&phase, entry.failure()) {
+fn described(models: &Models, entry: &Entry, name: &str) -> Model {
+    let view = models.view(entry);
+    let (value, error) = match (&view.phase, view.failure) {
         (Phase::Loaded, Some(why)) => ("failed", Some(why)),
-        (Phase::Unloaded(why), _) => (phase.word(), why.clone()),
-        (_, failure) => (phase.word(), failure),
+        (Phase::Unloaded(why), _) => (view.phase.word(), why.clone()),
+        (_, failure) => (view.phase.word(), failure),
     };
     Model::of(&entry.app, name).with(Status { value, error })
 }
@@ -46,7 +47,7 @@ fn described(entry: &Entry, name: &str) -> Model {
 /// `GET /v1/models`: every name of every model, and how far it is.
 pub(super) fn models(models: &Models) -> ModelList {
     let each = |entry: &Arc<Entry>| {
-        entry.app.all_names().map(|name| described(entry, name)).collect::<Vec<_>>()
+        entry.app.all_names().map(|name| described(models, entry, name)).collect::<Vec<_>>()
     };
     ModelList::new(models.entries().iter().flat_map(each).collect())
 }
@@ -54,7 +55,7 @@ pub(super) fn models(models: &Models) -> ModelList {
 /// `GET /v1/models/{name}`.
 pub(super) fn one(models: &Models, name: &str) -> Result<Model, Fault> {
     let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
-    Ok(described(&*models.meant(Some(&name))?, &name))
+    Ok(described(models, &*models.meant(Some(&name))?, &name))
 }
 
 /// `GET /api/tags`. Files that cannot be read are left out.
@@ -95,8 +96,9 @@ pub(super) async fn show(
 /// `GET /api/ps`.
 pub(super) fn loaded(models: &Models) -> ollama::Models {
     let each = |entry: &Arc<Entry>| {
-        let model = entry.app.model().ok().filter(|_| entry.is_loaded())?;
-        let expires = entry.expires().and_then(|at| {
+        let view = models.view(entry);
+        let model = entry.app.model().ok().filter(|_| view.phase.is_loaded())?;
+        let expires = view.expires.and_then(|at| {
             SystemTime::now().checked_add(at.saturating_duration_since(Instant::now()))
         });
         Some(ollama::Tag::of_loaded(entry.app.name(), &model, expires))
@@ -110,7 +112,7 @@ pub(super) fn health(models: &Models) -> Result<Health, Fault> {
     models.common().check_running()?;
     let mut all = Health::default();
     for entry in &models.entries() {
-        match (entry.failure(), entry.app.model()) {
+        match (models.view(entry).failure, entry.app.model()) {
             (Some(why), _) if entry.pinned => {
                 return Err(Fault::unavailable(why).code("replica_failed"));
             }
@@ -120,31 +122,30 @@ pub(super) fn health(models: &Models) -> Result<Health, Fault> {
             (None, Err(_)) => {}
         }
     }
+    all.slow = models.slow(Instant::now());
     Ok(all)
 }
 
 /// Every model, for `/status.json`.
 pub(super) fn views(models: &Models) -> Views {
+    let slow = models.slow(Instant::now());
     let each = |entry: &Arc<Entry>| {
-        let phase = entry.phase();
-        let failure = entry.failure();
+        let view = models.view(entry);
         let load = entry.app.model().ok().and_then(|model| operate::of(&model).ok());
+        let failed = view.failure.is_some() && view.phase == Phase::Loaded;
         ModelView {
             name: entry.app.name().to_owned(),
-            state: if failure.is_some() && phase == Phase::Loaded {
-                "failed"
-            } else {
-                phase.word()
-            },
-            error: match phase {
+            state: if failed { "failed" } else { view.phase.word() },
+            idle_seconds: view.phase.is_loaded().then(|| view.idle.as_secs()),
+            error: match view.phase {
                 Phase::Unloaded(why) => why,
-                _ => failure,
+                _ => view.failure,
             },
             pinned: entry.pinned,
             running: load.as_ref().map_or(0, Health::running),
             waiting: load.as_ref().map_or(0, Health::waiting),
-            bytes: entry.bytes(),
-            idle_seconds: entry.is_loaded().then(|| entry.idle().as_secs()),
+            bytes: view.bytes,
+            slow: slow.iter().find(|slow| slow.model == entry.app.name()).cloned(),
         }
     };
     Views(models.entries().iter().map(each).collect())
@@ -155,14 +156,18 @@ pub(super) fn metrics(models: &Models) -> Response {
     let entries = models.entries();
     let each = entries.iter().map(|entry| {
         let app = &entry.app;
-        app.metrics.families(app.name(), app.model().ok().as_deref(), entry.failure().is_some())
+        app.metrics.families(
+            app.name(),
+            app.model().ok().as_deref(),
+            models.view(entry).failure.is_some(),
+        )
     });
     let common = models.common();
     let server = common.options.keys.families().into_iter().chain(common.statuses.families());
     metrics::respond(each.flatten().chain(server).collect())
 }
 
-/// `POST /models/load`: returns when it is loaded.
+/// `POST /models/load`: returns when it is loaded. The load goes on if the client does not wait.
 pub(super) async fn load(
     State(models): State<Arc<Models>>,
     request: axum::extract::Request,
@@ -173,7 +178,8 @@ pub(super) async fn load(
     Ok(JsonBody(Changed { success: true }))
 }
 
-/// `POST /models/unload`: returns when its requests have ended and it is out of memory.
+/// `POST /models/unload`: returns when its requests have ended and it is out of memory, where it goes also if the client
+/// does not wait.
 pub(super) async fn unload(
     State(models): State<Arc<Models>>,
     request: axum::extract::Request,
@@ -187,4 +193,20 @@ async fn named(models: &Models, request: axum::extract::Request) -> Result<Arc<E
     let body = Body::from_request(request, models.common()).await?;
     let Named { model } = body.json().await?;
     models.meant(Some(&model))
+}
+
+impl Models {
+    /// Models whose loading or leaving takes long.
+    fn slow(&self, now: Instant) -> Vec<Slow> {
+        let shared = self.shared();
+        let each = |slow: machine::Slow| {
+            Some(Slow {
+                model: shared.machine.get(slow.id)?.name.clone(),
+                state: slow.what.word(),
+                seconds: slow.time.as_secs(),
+                requests: slow.requests,
+            })
+        };
+        shared.machine.slow(now).into_iter().filter_map(each).collect()
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! Each model is an [`App`] with routes of its own, which knows nothing of the others. What stands before them reads
 //! the name in a request, has the model loaded (`lifecycle`), and hands the request on (`dispatch`). Clients may be
-//! allowed to add and remove models (`change`). Lists, health and figures are of all together (`list`).
+//! allowed to add and remove models (`change`, with their progress in `progress`). Lists, health and figures are of all
+//! together (`list`). The states of the models and all decisions about them are in `machine`, without futures.
 //!
 //! Models on the same cores take turns step by step ([`CoreTurns`](arclight_engine::CoreTurns)), which their sources
 //! see to.
@@ -11,6 +12,8 @@ mod change;
 mod dispatch;
 mod lifecycle;
 mod list;
+mod machine;
+mod progress;
 
 pub(crate) use change::{CopyBody, CreateBody, DeleteBody, Progress, PullBody};
 pub use change::{ModelKeeper, PullStep};
@@ -20,10 +23,11 @@ pub(crate) use list::{Changed, Named};
 use crate::error::Error;
 use crate::options::Options;
 use crate::state::{Abilities, App, Info, Model};
-use lifecycle::Entry;
-use std::sync::{Arc, PoisonError, RwLock};
+use change::Changes;
+use lifecycle::{Entry, Shared};
+use machine::{Event, Machine};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::sync::{Mutex, Notify};
 
 /// How a model that is not loaded is loaded.
 pub trait ModelSource: Send + Sync {
@@ -60,6 +64,8 @@ pub struct ModelEntry {
     pub source: Arc<dyn ModelSource>,
     /// It is loaded at once and stays.
     pub pinned: bool,
+    /// A client has made it: it counts towards [`ModelLimits::made`].
+    pub made: bool,
     /// Time without requests after which it is unloaded; `None`: never, unless another needs its room.
     pub idle: Option<Duration>,
 }
@@ -76,27 +82,27 @@ pub struct ModelChange {
     pub idle: Option<Duration>,
 }
 
-/// How many models are loaded at once.
+/// How many models are loaded at once, and how many clients may make.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelLimits {
-    /// Their number.
+    /// Models that are loaded at once.
     pub models: usize,
     /// Bytes of weights and KV pages of all together.
     pub bytes: u64,
+    /// Models that clients may have made at any time, by pulling, creating or copying them.
+    pub made: usize,
 }
 
 /// Models that one server has, loaded or not.
 pub struct Models {
-    limits: std::sync::Mutex<ModelLimits>,
     entries: RwLock<Vec<Arc<Entry>>>,
+    shared: Mutex<Shared>,
     /// Makes and removes models, if clients may.
     keeper: Option<Arc<dyn ModelKeeper>>,
+    /// Models that are being made or removed.
+    changes: Changes,
     /// What concerns no model; it never has one.
     common: Arc<App>,
-    /// Held by who loads: one model at a time.
-    loading: Mutex<()>,
-    /// A model has fewer requests, or is unloaded.
-    freed: Notify,
 }
 
 impl Models {
@@ -111,8 +117,9 @@ impl Models {
         keeper: Option<Arc<dyn ModelKeeper>>,
     ) -> Result<Models, Error> {
         let common = Arc::new(App::new(Options { names: Vec::new(), ..options.clone() }));
+        let mut shared = Shared::new(Machine::new(limits, common.options.reload_wait));
         let entries: Vec<Arc<Entry>> =
-            models.into_iter().map(|one| Arc::new(Entry::new(&common, one))).collect();
+            models.into_iter().map(|one| shared.add(&common, one)).collect();
         if entries.is_empty() && keeper.is_none() {
             return Err(Error::NoModels);
         }
@@ -121,9 +128,8 @@ impl Models {
         if let Some((_, name)) = twice {
             return Err(Error::TwoModels { name: (*name).to_owned() });
         }
-        let (loading, freed) = (Mutex::new(()), Notify::new());
-        let (limits, entries) = (std::sync::Mutex::new(limits), RwLock::new(entries));
-        Ok(Models { limits, entries, keeper, common, loading, freed })
+        let (entries, shared) = (RwLock::new(entries), Mutex::new(shared));
+        Ok(Models { entries, shared, keeper, changes: Changes::default(), common })
     }
 
     /// The names of all models.
@@ -136,28 +142,24 @@ impl Models {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether a model is still one of the server's.
-    fn has(&self, entry: &Arc<Entry>) -> bool {
-        self.entries().iter().any(|one| Arc::ptr_eq(one, entry))
-    }
-
     /// Connections that it has at once.
     pub fn connections(&self) -> usize {
         self.common.options.connections
     }
 
-    fn limits(&self) -> ModelLimits {
-        *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes other options for requests to come: those of the server, how many models are loaded at once, and of
     /// models, by their names, what [`App::change`] takes and the time without requests. A model that has to go for
     /// that does so when another is loaded.
-    pub fn change(&self, options: &Options, limits: ModelLimits, models: Vec<ModelChange>) {
+    pub fn change(
+        self: &Arc<Models>,
+        options: &Options,
+        limits: ModelLimits,
+        models: Vec<ModelChange>,
+    ) {
         let (connections, drain) = (options.connections, options.drain);
         let read_write = (options.read_timeout, options.write_timeout);
         self.common.change(options.clone(), None);
-        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+        self.step(Event::Limits(limits));
         let entries = self.entries();
         for ModelChange { name, options: own, queue, idle } in models {
             let Some(entry) = entries.iter().find(|entry| entry.app.name() == name) else {
@@ -168,7 +170,7 @@ impl Models {
             let own =
                 Options { connections, drain, read_timeout, write_timeout, body_limit, ..own };
             entry.app.change(own, queue);
-            entry.configure(idle);
+            self.configure(entry, idle);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::options::Options;
 use crate::fault::Fault;
 use crate::options::Options as ServerOptions;
+use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use std::fmt::Write;
@@ -23,7 +24,26 @@ pub struct Recipe {
     pub license: Option<Json>,
 }
 
+/// Bytes of a recipe, as JSON.
+const LONGEST: usize = 128 << 10;
+
 impl Recipe {
+    /// Checks its size: it is kept, in memory and on the disk.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub fn check_size(&self) -> Result<(), Fault> {
+        let bytes = serde_json::to_string(self).map_or(usize::MAX, |text| text.len());
+        if bytes <= LONGEST {
+            return Ok(());
+        }
+        let message = format!(
+            "system, template, parameters and license are {bytes} bytes together, and a model may have {LONGEST}: \
+             shorten them"
+        );
+        Err(Fault::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("recipe_too_large"))
+    }
+
     /// Puts what it says into the options of a model; the context that it asks for.
     ///
     /// # Errors
@@ -101,6 +121,13 @@ mod tests {
             let made = recipe(json!({"parameters": wrong}));
             assert!(made.apply(&mut ServerOptions::default()).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn its_size_is_bounded() {
+        let of = |bytes: usize| recipe(json!({"system": "x".repeat(bytes)})).check_size();
+        assert!(of(LONGEST - 200).is_ok());
+        assert_eq!(of(LONGEST).unwrap_err().code, Some("recipe_too_large"));
     }
 
     #[test]

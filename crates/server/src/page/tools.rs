@@ -13,7 +13,21 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use std::sync::Arc;
-use tokio::sync::oneshot;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::timeout;
+
+/// Calls that run at once; each has a thread.
+const RUNNING: usize = 8;
+
+/// Calls that run and wait.
+const CALLS: usize = 32;
+
+/// Time for which a call waits for its turn.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// Time for which a client waits for a call. Its thread keeps its turn until the call has ended.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// Tools that a server's process can call.
 pub trait ToolServers: Send + Sync {
@@ -29,7 +43,35 @@ pub trait ToolServers: Send + Sync {
 
 /// Tools for the page. Clones are the same.
 #[derive(Clone)]
-pub struct PageTools(pub Arc<dyn ToolServers>);
+pub struct PageTools {
+    servers: Arc<dyn ToolServers>,
+    /// Room for calls that run and wait.
+    calls: Arc<Semaphore>,
+    running: Arc<Semaphore>,
+}
+
+impl PageTools {
+    /// Tools of these servers.
+    pub fn new(servers: Arc<dyn ToolServers>) -> PageTools {
+        let (calls, running) = (Arc::new(Semaphore::new(CALLS)), Arc::new(Semaphore::new(RUNNING)));
+        PageTools { servers, calls, running }
+    }
+
+    /// A turn, which a call has until it has ended.
+    async fn turn(&self) -> Result<[OwnedSemaphorePermit; 2], Fault> {
+        let busy = |why: String| {
+            let fault = Fault::new(StatusCode::TOO_MANY_REQUESTS, why).code("too_many_calls");
+            Fault { retry_after: Some(5), ..fault }
+        };
+        let place = self.calls.clone().try_acquire_owned();
+        let place = place.map_err(|_| busy(format!("{CALLS} tools are being called already")))?;
+        let late = || busy(format!("{RUNNING} other calls of tools have not ended in time"));
+        match timeout(WAIT, self.running.clone().acquire_owned()).await {
+            Ok(Ok(turn)) => Ok([place, turn]),
+            Ok(Err(_)) | Err(_) => Err(late()),
+        }
+    }
+}
 
 impl std::fmt::Debug for PageTools {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -71,27 +113,34 @@ pub(crate) fn routes() -> Router<Arc<App>> {
 
 /// `GET /page/mcp`.
 async fn tools(State(app): State<Arc<App>>) -> JsonBody<Tools> {
-    let tools = app.options.page_tools.as_ref().map(|tools| tools.0.tools());
+    let tools = app.options.page_tools.as_ref().map(|tools| tools.servers.tools());
     JsonBody(Tools { tools: tools.unwrap_or_default() })
 }
 
 /// `POST /page/mcp`.
 async fn call(State(app): State<Arc<App>>, body: Body) -> Result<JsonBody<Called>, Fault> {
     let CallBody { name, arguments } = body.json().await?;
-    let servers = app.options.page_tools.clone().ok_or_else(|| {
+    let tools = app.options.page_tools.clone().ok_or_else(|| {
         let message = "this server has no tools: start it with --mcp-config";
         Fault::new(StatusCode::NOT_FOUND, message).code("no_tools")
     })?;
+    let turn = tools.turn().await?;
     tracing::info!(tool = name, "a tool is called for the page");
     let (done, result) = oneshot::channel();
     let work = move || {
-        let _ = done.send(servers.0.call(&name, arguments));
+        let called = tools.servers.call(&name, arguments);
+        drop(turn);
+        let _ = done.send(called);
     };
     std::thread::Builder::new()
         .name("mcp".to_owned())
         .spawn(work)
         .map_err(|e| Fault::internal(format!("no thread for it: {e}")))?;
-    let called = result.await.map_err(|_| Fault::internal("calling the tool has failed"))?;
+    let called = timeout(LONGEST, result).await.map_err(|_| {
+        let message = format!("the tool has not answered within {} s", LONGEST.as_secs());
+        Fault::new(StatusCode::GATEWAY_TIMEOUT, message).code("tool_late")
+    })?;
+    let called = called.map_err(|_| Fault::internal("calling the tool has failed"))?;
     let (content, is_error) =
         called.map_err(|why| Fault::new(StatusCode::BAD_GATEWAY, why).code("tool_not_called"))?;
     Ok(JsonBody(Called { content, is_error }))

@@ -5,6 +5,7 @@ use super::rates::{Done, Group, Look};
 use super::readiness::Readiness;
 use super::recent::Served;
 use super::why::{Facts, Reason, Worked};
+use crate::operate::Slow;
 use crate::state::{App, Model};
 use arclight_engine::{GroupStatus, Mode, ReplicaInfo, ReplicaStatus};
 use schemars::JsonSchema;
@@ -61,6 +62,8 @@ pub(crate) struct ModelView {
     pub(crate) bytes: u64,
     /// Since its last request; null while it is not loaded.
     pub(crate) idle_seconds: Option<u64>,
+    /// Set if it has been loading or leaving for longer than 120 s.
+    pub(crate) slow: Option<Slow>,
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -83,9 +83,9 @@ impl Server {
             let source = Arc::new(Demo { bytes, ..Demo::default() });
             sources.push(source.clone());
             let options = Options { names: vec![name.to_owned()], ..Options::default() };
-            entries.push(ModelEntry { options, source, pinned, idle });
+            entries.push(ModelEntry { options, source, pinned, made: false, idle });
         }
-        let limits = ModelLimits { models: limits.0, bytes: limits.1 };
+        let limits = ModelLimits { models: limits.0, bytes: limits.1, made: 8 };
         let models = Arc::new(Models::new(common, limits, entries, None).unwrap());
         let direct = Direct { router: models.clone().router().unwrap() };
         Server { direct, models, sources }
@@ -342,7 +342,7 @@ async fn options_of_models_change_while_they_run() {
         let name = "a".to_owned();
         let one = ModelChange { name, options, queue: Some(queue), idle: None };
         let common = Options { body_limit: 100, ..crate::support::options() };
-        server.models.change(&common, ModelLimits { models: 1, bytes: GIB }, vec![one]);
+        server.models.change(&common, ModelLimits { models: 1, bytes: GIB, made: 8 }, vec![one]);
     };
     change(2, 8);
     assert!(ask().await.text.contains("2"), "{}", ask().await.text);

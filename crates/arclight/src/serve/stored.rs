@@ -1,0 +1,41 @@
+//! The file of a model that is not always loaded.
+
+use crate::error::Error;
+use crate::model_file;
+use arclight_engine::ModelFile;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// A model's file, which is open while it is used: a model that is not loaded has no file descriptor.
+pub(super) struct Stored {
+    path: PathBuf,
+    /// A file that is not on the disk.
+    kept: Option<Arc<ModelFile>>,
+    open: Mutex<Weak<ModelFile>>,
+}
+
+impl Stored {
+    pub(super) fn new(file: ModelFile) -> Arc<Stored> {
+        let path = file.path().to_owned();
+        let kept = (!path.exists()).then(|| Arc::new(file));
+        Arc::new(Stored { path, kept, open: Mutex::default() })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file, which is opened unless it is open already.
+    pub(super) fn open(&self) -> Result<Arc<ModelFile>, Error> {
+        if let Some(file) = &self.kept {
+            return Ok(file.clone());
+        }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = open.upgrade() {
+            return Ok(file);
+        }
+        let file = Arc::new(model_file::open(&self.path)?);
+        *open = Arc::downgrade(&file);
+        Ok(file)
+    }
+}
