@@ -7,7 +7,7 @@
 use crate::json::{Scanner, Step};
 use crate::mark::Search;
 use crate::segment::Segments;
-use crate::tool::Tool;
+use crate::tool::Signature;
 
 const START: &str = "<|start|>";
 const CHANNEL: &str = "<|channel|>";
@@ -56,7 +56,7 @@ impl Messages {
         Self { reasoning, place: Place::Header(String::new()) }
     }
 
-    pub(crate) fn push(&mut self, c: char, tools: &[Tool], segments: &mut Segments) {
+    pub(crate) fn push(&mut self, c: char, tools: &[Signature], segments: &mut Segments) {
         match &mut self.place {
             Place::Header(header) => {
                 header.push(c);
@@ -114,7 +114,7 @@ fn kind_of(
     head: &str,
     header: &str,
     reasoning: bool,
-    tools: &[Tool],
+    tools: &[Signature],
     segments: &mut Segments,
 ) -> Kind {
     let word = |text: &str| -> String {

@@ -4,6 +4,7 @@
 //! between the parts of an answer (behind reasoning, around calls) belongs to none of them and is
 //! dropped; everything else comes out in some segment.
 
+use std::borrow::Borrow;
 use std::collections::VecDeque;
 
 use crate::Format;
@@ -12,7 +13,7 @@ use crate::harmony::Messages;
 use crate::mark::{Mark, Match, Search};
 use crate::segment::{Segment, Segments};
 use crate::syntax::{Calls, Syntax};
-use crate::tool::Tool;
+use crate::tool::{Signature, Tool};
 
 /// Bytes of white space that may wait for what comes behind.
 const SPACE: usize = 4 << 10;
@@ -32,7 +33,7 @@ pub struct ParserOptions {
 #[derive(Debug)]
 pub struct Parser {
     syntax: Syntax,
-    tools: Vec<Tool>,
+    tools: Vec<Signature>,
     reasoning: bool,
     /// Marks that are looked for in text: first those that open calls, then those that are dropped.
     marks: Vec<&'static str>,
@@ -61,8 +62,9 @@ enum Place {
 }
 
 impl Parser {
-    /// A parser at the beginning of an answer.
-    pub fn new(format: &Format, options: ParserOptions) -> Self {
+    /// A parser at the beginning of an answer. It keeps of each tool its name and the types of its arguments.
+    pub fn new(format: &Format, options: impl Borrow<ParserOptions>) -> Self {
+        let options = options.borrow();
         let syntax = format.syntax;
         let mut marks = Vec::new();
         if !options.tools.is_empty() {
@@ -78,7 +80,7 @@ impl Parser {
         };
         Self {
             syntax,
-            tools: options.tools,
+            tools: options.tools.iter().map(Signature::of).collect(),
             reasoning: options.reasoning,
             marks,
             opens,

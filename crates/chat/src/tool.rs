@@ -1,6 +1,7 @@
 //! Tools, as far as reading and writing calls needs them.
 
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 
 /// A function that the model may call.
 #[derive(Debug, Clone, PartialEq)]
@@ -9,6 +10,28 @@ pub struct Tool {
     pub name: String,
     /// JSON schema of its arguments, an object; null for a tool without any.
     pub parameters: Value,
+}
+
+/// The part of a [`Tool`] that reading an answer needs: a schema is many times as large as its text.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Signature {
+    pub(crate) name: Box<str>,
+    /// Types of the arguments whose schemas exclude some.
+    types: HashMap<Box<str>, Types>,
+}
+
+impl Signature {
+    pub(crate) fn of(tool: &Tool) -> Self {
+        let types = tool.arguments().into_iter().flatten();
+        let types = types.map(|(key, schema)| (key.as_str().into(), Types::of(Some(schema))));
+        let name = tool.name.as_str().into();
+        Self { name, types: types.filter(|(_, types)| *types != Types::ANY).collect() }
+    }
+
+    /// Types of an argument.
+    pub(crate) fn types(&self, key: &str) -> Types {
+        self.types.get(key).copied().unwrap_or(Types::ANY)
+    }
 }
 
 /// Which call an answer must make.
@@ -28,11 +51,6 @@ pub(crate) struct Types {
 }
 
 impl Tool {
-    /// The schema of one argument.
-    pub(crate) fn argument(&self, key: &str) -> Option<&Value> {
-        self.parameters.get("properties")?.get(key)
-    }
-
     /// The schemas of all arguments, in order.
     pub(crate) fn arguments(&self) -> Option<&Map<String, Value>> {
         self.parameters.get("properties")?.as_object()
@@ -45,7 +63,7 @@ impl Tool {
 }
 
 impl Types {
-    const ANY: Self = Self { string: true, other: true };
+    pub(crate) const ANY: Self = Self { string: true, other: true };
 
     /// The types that a schema allows.
     pub(crate) fn of(schema: Option<&Value>) -> Self {

@@ -2,11 +2,11 @@
 //! socket carries.
 
 use crate::fault::Fault;
-use crate::http::{self, Client, Rank, unguarded};
+use crate::http::{self, Client, Rank, Room, unguarded};
 use crate::normal::{
     self, EmbedRequest, RankRequest, TextPrompt, TextRequest, beside, known, pooled_rows,
 };
-use crate::openai::chat::{self, ChatBody};
+use crate::openai::chat;
 use crate::openai::sampling::Sampling;
 use crate::state::{App, Model};
 use axum::http::{Method, Request, StatusCode};
@@ -69,8 +69,7 @@ impl App {
         texts: Vec<Text>,
         fields: &[u8],
     ) -> Result<Vec<Answer>, Fault> {
-        let limits: Limits = http::json(fields)?;
-        let sampling: Sampling = http::json(fields)?;
+        let (limits, sampling): (Limits, Sampling) = http::pair(fields)?;
         self.check_name(limits.model.as_deref())?;
         let logprobs = limits.logprobs.max(limits.echo);
         let mut generation = sampling.generation(self, HERE, 1, limits.max_tokens, logprobs)?;
@@ -88,8 +87,8 @@ impl App {
     /// # Errors
     /// When it cannot be served; nothing is computed then.
     pub async fn converse(self: &Arc<Self>, body: &[u8]) -> Result<Answer, Fault> {
-        let fields: ChatBody = http::json(body)?;
-        let request = chat::request(self, HERE, fields, http::json(body)?)?;
+        let (fields, sampling) = http::pair(body)?;
+        let request = chat::request(self, HERE, fields, sampling)?;
         normal::chat(self, request).await
     }
 
@@ -99,8 +98,8 @@ impl App {
     /// When the model has no template, or it refuses the messages.
     pub async fn prompt_of(self: &Arc<Self>, body: &[u8]) -> Result<(String, Vec<u32>), Fault> {
         let request = || {
-            let fields: ChatBody = http::json(body)?;
-            chat::request(self, HERE, fields, http::json(body)?)
+            let (fields, sampling) = http::pair(body)?;
+            chat::request(self, HERE, fields, sampling)
         };
         let text = normal::prompt_text(self, request()?).await?;
         Ok((text, normal::count(self, request()?).await?))
@@ -120,7 +119,7 @@ impl App {
         let texts = texts.into_iter().map(TextPrompt::from).collect();
         self.check_name(adapter)?;
         let adapters = self.adapters(adapter, None)?;
-        let request = EmbedRequest { texts, dimensions, adapters, truncate };
+        let request = EmbedRequest { texts, dimensions, adapters, truncate, room: Room::default() };
         Ok(normal::embed(self, HERE, request).await?.vectors)
     }
 
@@ -136,6 +135,7 @@ impl App {
             truncate: true,
             adapters: None,
             raw: false,
+            room: Room::default(),
         };
         Ok(normal::rank(self, HERE, request).await?.scores)
     }

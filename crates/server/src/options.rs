@@ -28,8 +28,7 @@ pub struct Options {
     pub hosts: Vec<String>,
     /// Largest request in bytes.
     pub body_limit: usize,
-    /// Memory that the process may have, if it is bounded: bodies that arrive at the same time take an eighth of it at
-    /// most, but one always has room.
+    /// Memory that the process may have, if it is bounded: requests that are being read take an eighth of it at most.
     pub memory: Option<u64>,
     /// Time for a request to arrive, head and body each.
     pub read_timeout: Duration,

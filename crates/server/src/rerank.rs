@@ -122,6 +122,7 @@ pub(crate) async fn rerank(
         truncate: fields.truncate.unwrap_or(true),
         adapters: app.adapters(fields.model.as_deref(), None)?,
         raw: fields.raw_scores.unwrap_or(false),
+        room: body.into_room(),
     };
     let found = normal::rank(&app, client, request).await?;
     let mut order: Vec<usize> = (0..documents.len()).collect();

@@ -98,6 +98,7 @@ pub(crate) async fn score(
             return Err(Fault::field("text_1", message));
         }
     };
+    let room = body.into_room();
     let (mut scores, mut tokens) = (Vec::new(), 0);
     for (query, documents) in groups {
         let request = RankRequest {
@@ -107,6 +108,7 @@ pub(crate) async fn score(
             truncate: true,
             adapters: app.adapters(fields.model.as_deref(), None)?,
             raw: false,
+            room: room.clone(),
         };
         let found = normal::rank(&app, client, request).await?;
         scores.extend(found.scores);

@@ -5,14 +5,15 @@
 use crate::fault::Fault;
 use crate::http::{Body, Client};
 use crate::normal::{self, beside};
-use crate::openai::chat::{self, ChatBody};
+use crate::openai::chat;
 use crate::openai::sampling::Sampling;
 use crate::openai::shapes;
-use crate::state::App;
+use crate::state::{App, Model};
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value as Json;
 use std::sync::Arc;
 use tokenizer::EncodeOptions;
@@ -33,7 +34,7 @@ pub(crate) struct TokenizeBody {
     content: Option<String>,
     /// The conversation.
     #[schemars(with = "Option<Vec<shapes::Message>>", length(min = 1), extend("type" = "array"))]
-    messages: Option<Json>,
+    messages: Option<IgnoredAny>,
     /// Add what the model expects at the ends of texts.
     #[schemars(extend("default" = true))]
     add_special_tokens: Option<bool>,
@@ -56,7 +57,8 @@ pub(crate) struct Tokens {
     max_model_len: usize,
     /// Their texts; bytes, where a token is a part of a character.
     #[serde(skip_serializing_if = "Option::is_none")]
-    token_strs: Option<Vec<Json>>,
+    #[schemars(with = "Option<Vec<Json>>")]
+    token_strs: Option<Pieces>,
     tokens: Vec<u32>,
 }
 
@@ -78,7 +80,8 @@ pub(crate) async fn tokenize(
             beside(model.clone(), move |model| Ok(model.tokenizer.encode(&text, options)?)).await?
         }
         (None, Some(_)) => {
-            let request = conversation(&app, client, &body).await?;
+            let mut request = chat::request(&app, client, body.json().await?, Sampling::default())?;
+            request.generation.room = body.into_room();
             normal::count(&app, request).await?
         }
         (Some(_), Some(_)) => {
@@ -86,21 +89,41 @@ pub(crate) async fn tokenize(
         }
         (None, None) => return Err(Fault::field("prompt", "prompt or messages is missing")),
     };
-    let piece = |&token: &u32| {
-        let bytes = model.tokenizer.token_bytes(token).unwrap_or_default();
-        match str::from_utf8(bytes) {
-            Ok(text) => Json::from(text),
-            // A part of a character.
-            Err(_) => Json::from(bytes),
-        }
-    };
     let strs = fields.return_token_strs.or(fields.with_pieces).unwrap_or(false);
     Ok(JsonBody(Tokens {
         count: tokens.len(),
         max_model_len: model.replicas.context(),
-        token_strs: strs.then(|| tokens.iter().map(piece).collect()),
+        token_strs: strs.then(|| tokens.clone()).map(|tokens| Pieces { tokens, model }),
         tokens,
     }))
+}
+
+/// The texts of tokens, which are looked up when they are written.
+struct Pieces {
+    tokens: Vec<u32>,
+    model: Arc<Model>,
+}
+
+impl Serialize for Pieces {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(
+            self.tokens
+                .iter()
+                .map(|&token| Piece(self.model.tokenizer.token_bytes(token).unwrap_or_default())),
+        )
+    }
+}
+
+struct Piece<'a>(&'a [u8]);
+
+impl Serialize for Piece<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match str::from_utf8(self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            // A part of a character.
+            Err(_) => serializer.collect_seq(self.0),
+        }
+    }
 }
 
 /// Tokens to give as text.
@@ -194,15 +217,7 @@ pub(crate) async fn apply_template(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<JsonBody<Prompt>, Fault> {
-    let request = conversation(&app, client, &body).await?;
+    let mut request = chat::request(&app, client, body.json().await?, Sampling::default())?;
+    request.generation.room = body.into_room();
     Ok(JsonBody(Prompt { prompt: normal::prompt_text(&app, request).await? }))
-}
-
-async fn conversation(
-    app: &App,
-    client: Client,
-    body: &Body,
-) -> Result<normal::ChatRequest, Fault> {
-    let fields: ChatBody = body.json().await?;
-    chat::request(app, client, fields, Sampling::default())
 }

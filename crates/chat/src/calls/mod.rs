@@ -9,7 +9,7 @@ mod tagged;
 
 use crate::segment::Segments;
 use crate::syntax::{Calls, Json, Syntax};
-use crate::tool::Tool;
+use crate::tool::Signature;
 
 /// Bytes that may be held while it is not decided what they are.
 pub(crate) const HOLD: usize = 64 << 10;
@@ -30,7 +30,7 @@ pub(crate) enum Flow {
 /// What machines work on.
 pub(crate) struct Context<'p> {
     pub(crate) segments: &'p mut Segments,
-    pub(crate) tools: &'p [Tool],
+    pub(crate) tools: &'p [Signature],
     /// Text that was read, with this character, and of which no segment was given.
     pub(crate) held: &'p mut String,
 }
@@ -46,8 +46,8 @@ impl Context<'_> {
         self.segments.end();
     }
 
-    fn tool(&self, name: &str) -> Option<&Tool> {
-        self.tools.iter().find(|t| t.name == name)
+    fn tool(&self, name: &str) -> Option<&Signature> {
+        self.tools.iter().find(|t| *t.name == *name)
     }
 }
 

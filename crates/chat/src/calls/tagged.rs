@@ -5,7 +5,7 @@ use super::{Context, Flow, HOLD, NAME, is_name};
 use crate::json;
 use crate::mark::{Mark, Match, Search};
 use crate::syntax::Tagged;
-use crate::tool::{Tool, Types, argument_json};
+use crate::tool::{Signature, Types, argument_json};
 
 #[derive(Debug)]
 pub(crate) struct Calls {
@@ -13,7 +13,7 @@ pub(crate) struct Calls {
     /// Calls that are complete.
     done: usize,
     /// The tool that is called.
-    tool: Option<Tool>,
+    tool: Option<Signature>,
     /// Arguments of the call so far.
     arguments: usize,
     place: Place,
@@ -120,7 +120,7 @@ impl Calls {
                 key.push(c);
                 if let Some(key) = key.strip_suffix(syntax.key.1) {
                     let key = key.trim();
-                    let types = Types::of(self.tool.as_ref().and_then(|t| t.argument(key)));
+                    let types = self.tool.as_ref().map_or(Types::ANY, |tool| tool.types(key));
                     let open = if self.arguments == 0 { "{" } else { ", " };
                     cx.segments.arguments(&format!("{open}{}: ", json::quoted(key)));
                     cx.held.clear();

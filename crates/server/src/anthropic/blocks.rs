@@ -4,7 +4,9 @@
 //! Neighbouring turns of one speaker are one turn.
 
 use crate::fault::Fault;
+use crate::http::value;
 use crate::normal::{Image, Media, shown_behind};
+use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use std::collections::{HashMap, HashSet};
 use tokenizer::Message;
@@ -14,8 +16,8 @@ use tokenizer::Message;
 /// # Errors
 /// 400 that names the message and the block.
 pub(super) fn read(
-    system: Option<&Json>,
-    messages: &[Json],
+    system: Option<Json>,
+    messages: Vec<Box<RawValue>>,
     media: &Media,
 ) -> Result<Conversation, Fault> {
     if messages.is_empty() {
@@ -23,13 +25,15 @@ pub(super) fn read(
     }
     let mut reader = Reader::new(media);
     if let Some(system) = system.filter(|system| !system.is_null()) {
-        let text = text_only(system, "system")?;
+        let text = text_only(&system, "system")?;
         if !text.is_empty() {
             reader.said("system", &text);
         }
     }
-    for (at, message) in messages.iter().enumerate() {
-        reader.message(message, &format!("messages[{at}]"))?;
+    for (at, message) in messages.into_iter().enumerate() {
+        let at = format!("messages[{at}]");
+        // One at a time: values are many times as large as their text.
+        reader.message(&value(&message, &at)?, &at)?;
     }
     reader.show();
     let Reader { messages, images, referred, .. } = reader;
@@ -74,9 +78,13 @@ impl<'a> Reader<'a> {
             return Err(Fault::field(at, format!("{at} must be an object")));
         }
         let content = &message["content"];
+        let text;
         let blocks = match content {
-            Json::String(text) => vec![json!({"type": "text", "text": text})],
-            Json::Array(blocks) => blocks.clone(),
+            Json::String(_) => {
+                text = [json!({"type": "text", "text": content})];
+                &text[..]
+            }
+            Json::Array(blocks) => blocks,
             _ => {
                 let at = field("content");
                 let message = format!("{at} must be a string or a list of blocks");
@@ -325,6 +333,10 @@ fn string<'a>(block: &'a Json, name: &str, at: &str) -> Result<&'a str, Fault> {
 mod tests {
     use super::*;
 
+    fn texts(messages: &Json) -> Vec<Box<RawValue>> {
+        serde_json::from_str(&messages.to_string()).unwrap()
+    }
+
     #[test]
     fn blocks_become_messages_in_order() {
         let messages = json!([
@@ -342,7 +354,7 @@ mod tests {
             {"role": "user", "content": "Well?"},
         ]);
         let system = json!([{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}]);
-        let read = read(Some(&system), messages.as_array().unwrap(), &Media::default()).unwrap();
+        let read = read(Some(system), texts(&messages), &Media::default()).unwrap();
         let read = read.messages;
         let said: Vec<_> =
             read.iter().map(|m| (m.role.as_str(), m.content.as_str().unwrap())).collect();
@@ -381,7 +393,7 @@ mod tests {
                 {"type": "text", "text": "Found."},
             ]},
         ]);
-        let read = read(None, messages.as_array().unwrap(), &Media::default()).unwrap();
+        let read = read(None, texts(&messages), &Media::default()).unwrap();
         let roles: Vec<&str> = read.messages.iter().map(|m| &*m.role).collect();
         let want = ["assistant", "tool", "tool", "user", "assistant", "tool", "assistant"];
         assert_eq!(roles, want);
@@ -399,8 +411,8 @@ mod tests {
     #[test]
     fn faults_name_the_block() {
         let at = |content: Json| {
-            let messages = [json!({"role": "user", "content": content})];
-            read(None, &messages, &Media::default()).unwrap_err().param.unwrap()
+            let messages = json!([{"role": "user", "content": content}]);
+            read(None, texts(&messages), &Media::default()).unwrap_err().param.unwrap()
         };
         assert_eq!(at(json!(7)), "messages[0].content");
         assert_eq!(at(json!([{"type": "image"}])), "messages[0].content[0].source.type");

@@ -18,6 +18,7 @@ use axum::response::{IntoResponse, Response};
 use grammar::Spec;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ pub(crate) struct MessagesBody {
     model: Option<String>,
     /// The conversation.
     #[schemars(with = "Vec<shapes::Turn>", length(min = 1))]
-    messages: Vec<Json>,
+    messages: Vec<Box<RawValue>>,
     /// Most tokens of the answer.
     #[schemars(required)]
     #[serde(default, deserialize_with = "whole")]
@@ -137,7 +138,8 @@ pub(crate) async fn messages(
     })?;
     let model = app.shown(fields.model.as_deref());
     let edits = fields.context_management.as_ref().is_some_and(|edits| !edits.is_null());
-    let (request, left_out) = request(&app, client, fields)?;
+    let (mut request, left_out) = request(&app, client, fields)?;
+    request.generation.room = body.into_room();
     let head = Head { id: state::id("msg_"), model, limit, edits };
     let answer = answer(&app, request, head, stream).await?;
     Ok(told_left_out(answer, &left_out))
@@ -169,7 +171,8 @@ pub(crate) async fn count_tokens(
     body: Body,
 ) -> Result<JsonBody<Count>, Fault> {
     check_version(&headers)?;
-    let (request, _) = request(&app, client, body.json().await?)?;
+    let (mut request, _) = request(&app, client, body.json().await?)?;
+    request.generation.room = body.into_room();
     let tokens = normal::count(&app, request).await?;
     Ok(JsonBody(Count { input_tokens: tokens.len() }))
 }
@@ -200,9 +203,9 @@ fn request(
         return Err(Fault::unsupported("mcp_servers", "this server calls no other servers"));
     }
     let Conversation { messages, images, referred } =
-        blocks::read(fields.system.as_ref(), &fields.messages, &app.now().media)?;
+        blocks::read(fields.system, fields.messages, &app.now().media)?;
     let Tools { offered: tools, left_out } =
-        tools::read(&fields.tools.unwrap_or_default(), &referred)?;
+        tools::read(fields.tools.unwrap_or_default(), &referred)?;
     let (tool_choice, parallel_tools) = tools::choice(fields.tool_choice.as_ref(), &tools)?;
     // An assistant's turn at the end is the beginning of the answer.
     let last = messages.last().filter(|last| last.role == "assistant");
@@ -231,7 +234,7 @@ fn request(
     for (field, format) in formats {
         if let Some(format) = format.filter(|format| !format.is_null()) {
             generation.constraint =
-                Some(Constraint { field: field.into(), spec: spec(field, &format)? });
+                Some(Constraint { field: field.into(), spec: spec(field, format)? });
         }
     }
     let request = ChatRequest {
@@ -250,9 +253,10 @@ fn request(
     Ok((request, left_out))
 }
 
-fn spec(field: &str, format: &Json) -> Result<Spec, Fault> {
-    match (format["type"].as_str(), &format["schema"]) {
-        (Some("json_schema"), schema @ Json::Object(_)) => Ok(Spec::JsonSchema(schema.clone())),
+fn spec(field: &str, mut format: Json) -> Result<Spec, Fault> {
+    let schema = format.get_mut("schema").map(Json::take).unwrap_or_default();
+    match (format["type"].as_str(), schema) {
+        (Some("json_schema"), schema @ Json::Object(_)) => Ok(Spec::JsonSchema(schema)),
         _ => {
             let message = format!("{field} must be of type json_schema and have a schema");
             Err(Fault::field(field, message))

@@ -33,15 +33,15 @@ pub(super) struct Tools {
 ///
 /// # Errors
 /// 400 for what is no description, for unknown types and for two tools of one name.
-pub(super) fn read(tools: &[Json], referred: &HashSet<String>) -> Result<Tools, Fault> {
+pub(super) fn read(tools: Vec<Json>, referred: &HashSet<String>) -> Result<Tools, Fault> {
     let mut read = Tools::default();
     let mut names = HashSet::new();
     let kind = |tool: &Json| tool["type"].as_str().unwrap_or_default().to_owned();
     let searched = tools.iter().any(|tool| kind(tool).starts_with("tool_search_tool_"));
-    for (at, tool) in tools.iter().enumerate() {
+    for (at, mut tool) in tools.into_iter().enumerate() {
         let at = |rest: &str| format!("tools[{at}]{rest}");
-        let kind = match &tool["type"] {
-            Json::Null => "custom",
+        let kind = match tool.get_mut("type").map(Json::take).unwrap_or_default() {
+            Json::Null => "custom".to_owned(),
             Json::String(kind) => kind,
             other => {
                 let message = format!("{other} is no type of tools");
@@ -49,22 +49,23 @@ pub(super) fn read(tools: &[Json], referred: &HashSet<String>) -> Result<Tools, 
             }
         };
         if HOSTED.iter().any(|hosted| kind.starts_with(hosted)) {
-            read.left_out.push(kind.to_owned());
+            read.left_out.push(kind);
             continue;
         }
-        let known = known(kind, tool);
+        let known = known(&kind, &tool);
         if kind != "custom" && known.is_none() {
             let message = format!("tools of type {kind:?} are not supported: use custom");
             return Err(Fault::unsupported(at(".type"), message));
         }
         let name = tool["name"].as_str().filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| Fault::field(at(".name"), "a tool must have a name"))?;
-        if !names.insert(name.to_owned()) {
+        let name = name.to_owned();
+        if !names.insert(name.clone()) {
             let message = format!("two tools have the name {name:?}");
             return Err(Fault::field(at(".name"), message));
         }
         let mut function = Map::new();
-        function.insert("name".into(), name.into());
+        function.insert("name".into(), name.as_str().into());
         if let Some((told, properties, required)) = known {
             function.insert("description".into(), told.into());
             let schema = json!({
@@ -72,9 +73,9 @@ pub(super) fn read(tools: &[Json], referred: &HashSet<String>) -> Result<Tools, 
             });
             function.insert("parameters".into(), schema);
         } else {
-            custom(tool, &mut function, &at)?;
+            custom(&mut tool, &mut function, &at)?;
         }
-        if tool["defer_loading"] == true && !searched && !referred.contains(name) {
+        if tool["defer_loading"] == true && !searched && !referred.contains(&name) {
             continue;
         }
         read.offered.push(json!({"type": "function", "function": function}));
@@ -84,14 +85,15 @@ pub(super) fn read(tools: &[Json], referred: &HashSet<String>) -> Result<Tools, 
 
 /// The description and the schema of a tool of the client's own.
 fn custom(
-    tool: &Json,
+    tool: &mut Json,
     function: &mut Map<String, Json>,
     at: &dyn Fn(&str) -> String,
 ) -> Result<(), Fault> {
-    let schema = tool.get("input_schema").filter(|schema| schema.is_object());
-    let schema = schema.ok_or_else(|| {
-        Fault::field(at(".input_schema"), "a tool must have an input_schema: a JSON schema")
-    })?;
+    let schema = tool.get_mut("input_schema").map(Json::take).unwrap_or_default();
+    if !schema.is_object() {
+        let message = "a tool must have an input_schema: a JSON schema";
+        return Err(Fault::field(at(".input_schema"), message));
+    }
     match tool.get("description") {
         None | Some(Json::Null) => {}
         Some(Json::String(text)) => {
@@ -102,7 +104,7 @@ fn custom(
             return Err(Fault::field(at(".description"), message));
         }
     }
-    function.insert("parameters".into(), schema.clone());
+    function.insert("parameters".into(), schema);
     if let Some(strict) = tool.get("strict").filter(|strict| strict.is_boolean()) {
         function.insert("strict".into(), strict.clone());
     }
@@ -249,7 +251,7 @@ mod tests {
 
     fn names(tools: Json, referred: &[&str]) -> (Vec<String>, Vec<String>) {
         let referred = referred.iter().map(|name| (*name).to_owned()).collect();
-        let read = read(tools.as_array().unwrap(), &referred).unwrap();
+        let read = read(tools.as_array().unwrap().clone(), &referred).unwrap();
         let name = |tool: &Json| tool["function"]["name"].as_str().unwrap().to_owned();
         (read.offered.iter().map(name).collect(), read.left_out)
     }
@@ -270,11 +272,11 @@ mod tests {
         let want = ["bash", "str_replace_based_edit_tool", "memory", "computer", "own"];
         assert_eq!(offered, want);
         assert_eq!(left_out, ["web_search_20250305", "code_execution_20250825"]);
-        let read = read(tools.as_array().unwrap(), &HashSet::new()).unwrap();
+        let read = read(tools.as_array().unwrap().clone(), &HashSet::new()).unwrap();
         let computer = &read.offered[3]["function"];
         assert!(computer["description"].as_str().unwrap().contains("800 x 600"));
         let unknown = json!([{"type": "oracle_20300101", "name": "oracle"}]);
-        let fault = super::read(unknown.as_array().unwrap(), &HashSet::new()).unwrap_err();
+        let fault = super::read(unknown.as_array().unwrap().clone(), &HashSet::new()).unwrap_err();
         assert_eq!(fault.param.as_deref(), Some("tools[0].type"));
     }
 

@@ -2,7 +2,9 @@
 
 use super::lines::{Line, Lines, Raw};
 use super::object::BatchError;
-use serde_json::Value as Json;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
@@ -56,7 +58,8 @@ pub(super) fn check(path: &Path, endpoint: &str, limits: LineLimits) -> io::Resu
                     found.errors.push(fault("duplicate_custom_id", message, Some(id), Some(at)));
                 }
                 if found.total == 1 {
-                    found.model = line.body["model"].as_str().map(str::to_owned);
+                    let model = line.head().model;
+                    found.model = model.and_then(|text| serde_json::from_str(text.get()).ok());
                 }
             }
             Err((code, message, param)) => {
@@ -81,27 +84,57 @@ fn fault(code: &str, message: String, param: Option<String>, line: Option<u64>) 
 
 type Wrong = (&'static str, String, Option<&'static str>);
 
+/// The parts of a line as they stand there: values would be many times as large.
+#[derive(Deserialize)]
+struct Parts<'a> {
+    #[serde(borrow)]
+    custom_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<&'a RawValue>,
+    #[serde(borrow)]
+    url: Option<&'a RawValue>,
+    #[serde(borrow)]
+    body: Option<&'a RawValue>,
+}
+
 /// A request of the endpoint.
 pub(super) fn line(raw: &Raw, endpoint: &str, most: usize) -> Result<Line, Wrong> {
     let Raw::Text(text) = raw else {
         return Err(("line_too_long", format!("a line may have {most} bytes"), None));
     };
-    let value: Json = serde_json::from_slice(text)
-        .map_err(|e| ("invalid_json_line", format!("the line is not valid JSON: {e}"), None))?;
-    if !value.is_object() {
+    let broken = |e: serde_json::Error| {
+        ("invalid_json_line", format!("the line is not valid JSON: {e}"), None)
+    };
+    if text.trim_ascii_start().first() != Some(&b'{') {
+        serde_json::from_slice::<IgnoredAny>(text).map_err(broken)?;
         let message = "a line must be a JSON object".to_owned();
         return Err(("invalid_json_line", message, None));
     }
-    for field in ["custom_id", "method", "url", "body"] {
-        if value[field].is_null() {
-            let message = format!("{field} is missing");
-            return Err(("missing_required_parameter", message, Some(field)));
-        }
+    let parts: Parts<'_> = serde_json::from_slice(text).map_err(broken)?;
+    let given = |part: Option<&'_ RawValue>, field: &'static str| {
+        let missing = || ("missing_required_parameter", format!("{field} is missing"), Some(field));
+        part.map(ToOwned::to_owned).ok_or_else(missing)
+    };
+    let string = |part: Option<&'_ RawValue>, field: &'static str| {
+        serde_json::from_str::<String>(given(part, field)?.get()).map_err(|e| {
+            let message = format!("custom_id, method and url must be strings: {e}");
+            ("invalid_type", message, None)
+        })
+    };
+    for (field, part) in [
+        ("custom_id", parts.custom_id),
+        ("method", parts.method),
+        ("url", parts.url),
+        ("body", parts.body),
+    ] {
+        given(part, field)?;
     }
-    let line: Line = serde_json::from_value(value).map_err(|e| {
-        let message = format!("custom_id, method and url must be strings: {e}");
-        ("invalid_type", message, None)
-    })?;
+    let line = Line {
+        custom_id: string(parts.custom_id, "custom_id")?,
+        method: string(parts.method, "method")?,
+        url: string(parts.url, "url")?,
+        body: given(parts.body, "body")?,
+    };
     let length = line.custom_id.chars().count();
     if !(1..=LONGEST_ID).contains(&length) {
         let message = format!("custom_id must have from 1 to {LONGEST_ID} characters");
@@ -115,11 +148,11 @@ pub(super) fn line(raw: &Raw, endpoint: &str, most: usize) -> Result<Line, Wrong
         let message = format!("url is {:?}, and the batch is for {endpoint}", line.url);
         return Err(("invalid_url", message, Some("url")));
     }
-    if !line.body.is_object() {
+    if !line.body.get().starts_with('{') {
         let message = "body must be a JSON object".to_owned();
         return Err(("invalid_type", message, Some("body")));
     }
-    if line.body["stream"] == true {
+    if line.head().stream.is_some_and(|stream| stream.get() == "true") {
         let message = "an answer of a batch is not streamed".to_owned();
         return Err(("unsupported_parameter", message, Some("body.stream")));
     }
@@ -129,7 +162,7 @@ pub(super) fn line(raw: &Raw, endpoint: &str, most: usize) -> Result<Line, Wrong
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value as Json, json};
 
     fn checked(text: &str, lines: u64) -> Checked {
         let folder = tempfile::tempdir().unwrap();

@@ -1,21 +1,40 @@
 //! Lines of files: read one by one, and answers appended so that none is there twice after a crash.
 
 use super::disk::{Budget, Full};
-use super::object::Usage;
+use super::object::{Answered, Usage};
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
+use serde_json::value::RawValue;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 /// A request of a batch.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 pub(super) struct Line {
     pub(super) custom_id: String,
     pub(super) method: String,
     pub(super) url: String,
-    pub(super) body: Json,
+    /// An object.
+    pub(super) body: Box<RawValue>,
+}
+
+/// The fields of a line's body that concern batches.
+#[derive(Default, Deserialize)]
+pub(super) struct Head<'a> {
+    #[serde(borrow)]
+    pub(super) model: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) stream: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) store: Option<&'a RawValue>,
+}
+
+impl Line {
+    /// These fields. A body that has one of them twice has none: its endpoint refuses it.
+    pub(super) fn head(&self) -> Head<'_> {
+        serde_json::from_str(self.body.get()).unwrap_or_default()
+    }
 }
 
 /// A line as it stands in the file.
@@ -77,7 +96,7 @@ pub(super) struct Answer {
 pub(super) struct Response {
     pub(super) status_code: u16,
     pub(super) request_id: String,
-    pub(super) body: Json,
+    pub(super) body: Box<RawValue>,
 }
 
 /// Why there is none.
@@ -167,7 +186,7 @@ struct Written {
 
 #[derive(Deserialize)]
 struct WrittenResponse {
-    body: Json,
+    body: Answered,
 }
 
 impl Outputs {
@@ -259,7 +278,11 @@ mod tests {
         Answer {
             id: Answer::id_of("x_y", line),
             custom_id: format!("c{line}"),
-            response: Some(Response { status_code, request_id: "r".into(), body }),
+            response: Some(Response {
+                status_code,
+                request_id: "r".into(),
+                body: serde_json::value::to_raw_value(&body).unwrap(),
+            }),
             error: None,
         }
     }

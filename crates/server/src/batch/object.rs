@@ -89,10 +89,16 @@ pub(super) struct Reasoning {
     pub(super) reasoning_tokens: u64,
 }
 
+/// The part of an answer that says what it took.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Answered {
+    usage: Option<Json>,
+}
+
 impl Usage {
     /// Adds what an answer says of itself, in the words of any of the endpoints.
-    pub(super) fn add(&mut self, body: &Json) {
-        let usage = &body["usage"];
+    pub(super) fn add(&mut self, body: &Answered) {
+        let Some(usage) = &body.usage else { return };
         let number = |paths: &[&str]| {
             paths.iter().find_map(|path| usage.pointer(path)?.as_u64()).unwrap_or(0)
         };

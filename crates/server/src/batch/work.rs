@@ -20,8 +20,8 @@ use axum::body::Body as HttpBody;
 use axum::http::{Request, StatusCode, header};
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
-use serde_json::Value as Json;
-use std::collections::HashSet;
+use serde_json::value::RawValue;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -335,7 +335,8 @@ impl Worker {
                 match &answer.response {
                     Some(response) if answer.is_success() => {
                         batch.counts.completed += 1;
-                        batch.usage.add(&response.body);
+                        let counts = serde_json::from_str(response.body.get());
+                        batch.usage.add(&counts.unwrap_or_default());
                     }
                     _ => batch.counts.failed += 1,
                 }
@@ -468,7 +469,7 @@ impl Worker {
             tracing::error!(number, "the handler of a line panicked");
             let fault = Fault::internal("the server has a fault; its log tells more");
             let (status_code, request_id) = (fault.status.as_u16(), state::id("req-"));
-            Response { status_code, request_id, body: fault.json() }
+            Response { status_code, request_id, body: told(&fault) }
         });
         let id = Answer::id_of(batch.tag(), number);
         Answer { id, custom_id, response: Some(response), error: None }
@@ -476,12 +477,14 @@ impl Worker {
 
     /// Has the routes answer, again where the server could not at the moment.
     async fn ask(&self, line: Line, client: Client) -> Response {
-        let Line { url, mut body, .. } = line;
         // Live clients' responses would have to go for them.
-        if url == "/v1/responses" && body["store"].is_null() {
-            body["store"] = false.into();
-        }
-        let text = body.to_string();
+        let text = if line.url == "/v1/responses" && line.head().store.is_none() {
+            unstored(&line.body)
+        } else {
+            line.body.get().to_owned()
+        };
+        let Line { url, body, .. } = line;
+        drop(body);
         let (mut tries, mut wait) = (1, WAIT.0);
         loop {
             let request_id = state::id("req-");
@@ -496,7 +499,7 @@ impl Worker {
                 },
                 // Its path is one of a list.
                 Err(error) => {
-                    let body = Fault::internal(error.to_string()).json();
+                    let body = told(&Fault::internal(error.to_string()));
                     return Response { status_code: 500, request_id, body };
                 }
             };
@@ -515,12 +518,30 @@ impl Worker {
                 continue;
             }
             let body = match response.into_body().collect().await {
-                Ok(body) => serde_json::from_slice(&body.to_bytes()).unwrap_or(Json::Null),
-                Err(error) => Fault::internal(error.to_string()).json(),
+                Ok(body) => serde_json::from_slice(&body.to_bytes())
+                    .unwrap_or_else(|_| RawValue::NULL.to_owned()),
+                Err(error) => told(&Fault::internal(error.to_string())),
             };
             return Response { status_code: status.as_u16(), request_id, body };
         }
     }
+}
+
+/// A fault as the body of an answer.
+fn told(fault: &Fault) -> Box<RawValue> {
+    serde_json::value::to_raw_value(&fault.json()).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+/// The body of a response that is not to be kept.
+fn unstored(body: &RawValue) -> String {
+    let fields = serde_json::from_str::<BTreeMap<String, &RawValue>>(body.get());
+    let stored = fields.and_then(|mut fields| {
+        let no = RawValue::FALSE;
+        fields.insert("store".to_owned(), no);
+        serde_json::to_string(&fields)
+    });
+    // Its endpoint says what is wrong with it.
+    stored.unwrap_or_else(|_| body.get().to_owned())
 }
 
 /// Why a batch fails.

@@ -1,6 +1,6 @@
-//! Requests' bodies: bounded in size, each and all together, and in time; and JSON whose faults are
-//! named.
+//! Requests' bodies: bounded in time, in size, and in what they become when they are read, each and all together.
 
+use super::json::{Cost, json, malformed, most, pair};
 use crate::fault::Fault;
 use crate::state::App;
 use axum::extract::{FromRequest, Request};
@@ -9,43 +9,112 @@ use bytes::{Bytes, BytesMut};
 use flate2::read::MultiGzDecoder;
 use http_body_util::BodyExt;
 use ruzstd::decoding::StreamingDecoder;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::error::Category;
 use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Above this a body is read into values beside the threads that serve connections.
 const LONG: usize = 256 << 10;
 
-/// All bodies together may be so many times as large as one.
-pub(crate) const AT_ONCE: usize = 16;
-/// What is counted of them.
+/// Bodies of the largest size and of the most values for which there is room at once.
+pub(crate) const AT_ONCE: usize = 4;
+/// Room is counted in units of this many bytes.
 pub(crate) const UNIT: usize = 1 << 10;
 
-/// Room for the bodies of a server, in their [unit](UNIT), however many models it has.
+/// Memory is given back to the system after a request that took at least this much.
+const LARGE: usize = 8 << 20;
+/// Time from the end of a large request to that, and so the time between two of them at least.
+const GIVE_BACK: Duration = Duration::from_secs(1);
+
+/// Room for the bodies of a server and for what they become, in their [unit](UNIT), however many models it has.
 pub(crate) struct Bodies {
     free: Arc<Semaphore>,
     all: Mutex<usize>,
 }
 
 impl Bodies {
+    /// Room for bodies of up to this many bytes in a process with this much memory.
+    pub(crate) fn units(limit: usize, memory: Option<u64>) -> usize {
+        let share = memory.map_or(usize::MAX, |bytes| (bytes / 8) as usize);
+        let all = most(limit).saturating_mul(AT_ONCE).min(share).max(limit);
+        all.div_ceil(UNIT).min(Semaphore::MAX_PERMITS)
+    }
+
     pub(crate) fn new(all: usize) -> Bodies {
         Bodies { free: Arc::new(Semaphore::new(all)), all: Mutex::new(all) }
     }
 
-    /// Makes room for so many in all. What has room is not sent away, so room never shrinks.
+    /// Makes room for this much in all. What has room is not sent away, so room never shrinks.
     pub(crate) fn grow(&self, to: usize) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         self.free.add_permits(to.saturating_sub(*all));
         *all = to.max(*all);
     }
 
-    /// Room that nobody has.
+    /// Claims memory for a request that has `held` bytes of it.
+    fn claim(&self, bytes: usize, held: usize) -> Result<OwnedSemaphorePermit, Fault> {
+        let all = *self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if (held + bytes).div_ceil(UNIT) > all {
+            let message = format!(
+                "reading the body takes {} MiB of memory, and this server has {} MiB for all requests",
+                (held + bytes) >> 20,
+                all * UNIT >> 20
+            );
+            let fault = Fault::new(StatusCode::PAYLOAD_TOO_LARGE, message);
+            return Err(fault.code("body_too_large"));
+        }
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        self.free.clone().try_acquire_many_owned(units).map_err(|_| {
+            let message = "the requests that are being read take all memory that there is for them";
+            Fault::unavailable(message).code("too_many_bodies")
+        })
+    }
+
+    /// Room that is free.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
         self.free.available_permits()
+    }
+}
+
+/// A claim on memory, free again when its last clone is gone. It goes along with the values that a body has become.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Room {
+    /// For the body as it came.
+    body: Option<Arc<OwnedSemaphorePermit>>,
+    /// For its values.
+    _values: Option<Arc<Values>>,
+}
+
+impl Room {
+    /// The part for what is kept as text, once there are no values any more.
+    pub(crate) fn of_text(&self) -> Room {
+        Room { body: self.body.clone(), _values: None }
+    }
+}
+
+#[derive(Debug)]
+struct Values(OwnedSemaphorePermit);
+
+impl Drop for Values {
+    fn drop(&mut self) {
+        static SOON: AtomicBool = AtomicBool::new(false);
+        if self.0.num_permits() * UNIT < LARGE {
+            return;
+        }
+        // The allocator keeps what is freed; many small values are a long way from the end of its heaps.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && !SOON.swap(true, SeqCst)
+        {
+            runtime.spawn(async {
+                tokio::time::sleep(GIVE_BACK).await;
+                SOON.store(false, SeqCst);
+                tokio::task::spawn_blocking(memory::trim_heap);
+            });
+        }
     }
 }
 
@@ -53,14 +122,14 @@ impl Bodies {
 #[derive(Clone)]
 pub(crate) struct Body {
     bytes: Bytes,
-    _room: Arc<OwnedSemaphorePermit>,
+    room: Room,
 }
 
 impl FromRequest<Arc<App>> for Body {
     type Rejection = Fault;
 
     async fn from_request(mut request: Request, app: &Arc<App>) -> Result<Body, Fault> {
-        // Read already by who looked for the model's name in it.
+        // The search for the model's name has read it already.
         if let Some(read) = request.extensions_mut().remove::<Body>() {
             return Ok(read);
         }
@@ -83,12 +152,7 @@ async fn read(request: Request, app: &App) -> Result<Body, Fault> {
     if length > limit {
         return Err(too_large(limit));
     }
-    let room = |bytes: usize| {
-        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        app.bodies.free.clone().try_acquire_many_owned(units).map_err(|_| {
-            Fault::unavailable("too many large requests arrive at once").code("too_many_bodies")
-        })
-    };
+    let room = |bytes: usize| app.bodies.claim(bytes, 0);
     let coding = Coding::of(request.headers())?;
     // The whole is claimed before it arrives; what comes without a length, as it does.
     let mut held = room(length)?;
@@ -106,18 +170,38 @@ async fn read(request: Request, app: &App) -> Result<Body, Fault> {
             held.merge(room(bytes.len() - claimed)?);
         }
     }
-    let bytes = bytes.freeze();
-    if coding == Coding::Identity {
-        return Ok(Body { bytes, _room: Arc::new(held) });
+    let mut bytes = bytes.freeze();
+    if coding != Coding::Identity {
+        let limit = limit.min(coding.most(bytes.len()));
+        held.merge(room(limit)?);
+        let decoded = tokio::task::spawn_blocking(move || coding.decode(&bytes, limit)).await;
+        bytes = decoded.map_err(|_| Fault::internal("decoding the body failed"))??.into();
     }
-    // It takes no more than a body may have, so that much is claimed.
-    held.merge(room(limit)?);
-    let decoded = tokio::task::spawn_blocking(move || coding.decode(&bytes, limit)).await;
-    let bytes = decoded.map_err(|_| Fault::internal("decoding the body failed"))??;
     let unused = held.num_permits().saturating_sub(bytes.len().div_ceil(UNIT));
     drop(held.split(unused));
-    Ok(Body { bytes: bytes.into(), _room: Arc::new(held) })
+    let cost = if bytes.len() <= LONG {
+        cost(&bytes)?
+    } else {
+        let bytes = bytes.clone();
+        let counted = tokio::task::spawn_blocking(move || cost(&bytes)).await;
+        counted.map_err(|_| Fault::internal("counting the body's values failed"))??
+    };
+    let values = app.bodies.claim(cost.saturating_sub(bytes.len()), bytes.len())?;
+    let room = Room { body: Some(Arc::new(held)), _values: Some(Arc::new(Values(values))) };
+    Ok(Body { bytes, room })
 }
+
+/// Bytes of memory that a body takes when it is read.
+fn cost(bytes: &[u8]) -> Result<usize, Fault> {
+    let cost = Cost::of(bytes);
+    cost.check(bytes)?;
+    Ok(cost.memory())
+}
+
+/// A compressed body may become this many times as large,
+const RATIO: usize = 64;
+/// and have this many bytes besides.
+const UNPACKED: usize = 1 << 20;
 
 /// How a body is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +229,12 @@ impl Coding {
             );
             Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message).code("unsupported_encoding")
         })
+    }
+
+    /// Bytes that a compressed body of this length may have. Texts of conversations are compressed to a fifth or a
+    /// twentieth; a thousandth is an attack.
+    fn most(self, compressed: usize) -> usize {
+        compressed.saturating_mul(RATIO).saturating_add(UNPACKED)
     }
 
     /// The body itself, of `limit` bytes at most.
@@ -183,16 +273,34 @@ impl Body {
     /// # Errors
     /// 400 with the place, for what is no JSON, and with the field, for what has the wrong type.
     pub(crate) async fn json<T: DeserializeOwned + Send + 'static>(&self) -> Result<T, Fault> {
-        let bytes = self.bytes.clone();
-        if bytes.len() <= LONG {
-            return json(&bytes);
+        self.read(json).await
+    }
+
+    /// Reads the JSON in it as two types, each with some of its fields, at once.
+    ///
+    /// # Errors
+    /// As of [`json`](Body::json).
+    pub(crate) async fn pair<A, B>(&self) -> Result<(A, B), Fault>
+    where
+        A: DeserializeOwned + Send + 'static,
+        B: DeserializeOwned + Send + 'static,
+    {
+        self.read(pair).await
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        read: fn(&[u8]) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        if self.bytes.len() <= LONG {
+            return read(&self.bytes);
         }
-        let read = tokio::task::spawn_blocking(move || json(&bytes)).await;
+        // With its room: the work goes on when the client has gone.
+        let body = self.clone();
+        let read = tokio::task::spawn_blocking(move || read(&body.bytes)).await;
         read.unwrap_or_else(|_| Err(Fault::internal("reading the body failed")))
     }
-}
 
-impl Body {
     /// Reads any JSON: for bodies that are lists.
     ///
     /// # Errors
@@ -200,51 +308,46 @@ impl Body {
     pub(crate) fn any(&self) -> Result<serde_json::Value, Fault> {
         serde_json::from_slice(&self.bytes).map_err(|error| malformed(&error))
     }
+
+    /// Forgets the text, of which values have been made: their claim on memory.
+    pub(crate) fn into_room(self) -> Room {
+        self.room
+    }
 }
 
-/// Reads a body's JSON.
-pub(crate) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
-    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
-    if first.is_none() {
-        return Err(Fault::invalid("the body is empty: it must be a JSON object"));
-    }
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
-    if first != Some(&b'{') {
-        // A list would do for a struct, field by field.
-        let read = serde::de::IgnoredAny::deserialize(&mut reader).and_then(|_| reader.end());
-        return Err(match read {
-            Ok(()) => Fault::invalid("the body must be a JSON object").code("invalid_type"),
-            Err(error) => malformed(&error),
-        });
-    }
-    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-        let path = error.path().to_string();
-        let inner = error.into_inner();
-        if inner.classify() != Category::Data {
-            return malformed(&inner);
-        }
-        // Where it stands in the text says less than the field's name.
-        let text = inner.to_string();
-        let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(m, _)| m);
-        let missing = message.strip_prefix("missing field `").and_then(|m| m.strip_suffix('`'));
-        let twice = message.strip_prefix("duplicate field `").and_then(|m| m.strip_suffix('`'));
-        if let Some(field) = twice {
-            let field = if path == "." { field.to_owned() } else { format!("{path}.{field}") };
-            return Fault::field(field.as_str(), format!("{field} is there twice"))
-                .code("invalid_json");
-        }
-        match (path.as_str(), missing) {
-            (".", Some(field)) => Fault::field(field, format!("{field} is missing")),
-            (path, Some(field)) => {
-                Fault::field(format!("{path}.{field}"), format!("{path}.{field} is missing"))
-            }
-            (path, None) => Fault::field(path, format!("{path}: {message}")).code("invalid_type"),
-        }
-    })?;
-    reader.end().map_err(|e| malformed(&e))?;
-    Ok(value)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn malformed(error: &serde_json::Error) -> Fault {
-    Fault::invalid(format!("the body is not valid JSON: {error}")).code("invalid_json")
+    #[test]
+    fn bodies_have_a_share_of_a_memory_that_is_bounded() {
+        let mib = |limit: usize, memory: Option<u64>| {
+            (Bodies::units(limit << 20, memory.map(|mib| mib << 20)) * UNIT) >> 20
+        };
+        // Eight times its length and 16 MiB each, four times.
+        assert_eq!(mib(16, None), 576);
+        assert_eq!(mib(16, Some(1 << 20)), 576);
+        assert_eq!(mib(16, Some(1600)), 200);
+        // There is always room for a body as it comes.
+        assert_eq!(mib(16, Some(64)), 16);
+    }
+
+    #[test]
+    fn room_is_free_when_the_last_value_is_gone() {
+        let bodies = Bodies::new(100);
+        let claim = || Some(bodies.claim(10 << 10, 0).unwrap());
+        let room = Room { body: claim().map(Arc::new), _values: claim().map(Values).map(Arc::new) };
+        assert_eq!(bodies.free(), 80);
+        let (kept, values) = (room.of_text(), room.clone());
+        drop(room);
+        assert_eq!(bodies.free(), 80);
+        drop(values);
+        assert_eq!(bodies.free(), 90);
+        let fault = bodies.claim(91 << 10, 0).unwrap_err();
+        assert_eq!((fault.status.as_u16(), fault.code), (503, Some("too_many_bodies")));
+        drop(kept);
+        assert_eq!(bodies.free(), 100);
+        // More than there ever is.
+        assert_eq!(bodies.claim(91 << 10, 10 << 10).unwrap_err().status.as_u16(), 413);
+    }
 }

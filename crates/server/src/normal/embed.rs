@@ -3,7 +3,7 @@
 use super::request::TextPrompt;
 use super::start::{beside, encode_text, known_tokens};
 use crate::fault::Fault;
-use crate::http::Client;
+use crate::http::{Client, Room};
 use crate::state::{App, Model};
 use arclight_engine::{Adapted, Request, cut};
 use axum::http::StatusCode;
@@ -27,6 +27,8 @@ pub(crate) struct EmbedRequest {
     pub(crate) adapters: Option<Vec<Adapted>>,
     /// Cuts texts that are longer than the context; otherwise they are refused.
     pub(crate) truncate: bool,
+    /// The claim on memory of the values of the request.
+    pub(crate) room: Room,
 }
 
 /// Computes the vectors.
@@ -44,7 +46,8 @@ pub(crate) async fn embed(
             "this model ranks texts (/v1/rerank): what it makes of one is a score and no vector";
         return Err(Fault::invalid(message).code("no_embeddings"));
     }
-    let EmbedRequest { texts, dimensions, adapters, truncate } = request;
+    let EmbedRequest { texts, dimensions, adapters, truncate, room } = request;
+    let _texts = room.of_text();
     let context = model.replicas.context();
     let encode = move |model: &Model| {
         let encoded = texts.into_iter().enumerate().map(|(at, text)| {
@@ -57,7 +60,9 @@ pub(crate) async fn embed(
             }
             Ok(tokens)
         });
-        encoded.collect::<Result<Vec<_>, Fault>>()
+        let encoded = encoded.collect::<Result<Vec<_>, Fault>>();
+        drop(room);
+        encoded
     };
     let texts = beside(model.clone(), encode).await?;
     let vectors = pooled(app, &model, client, &adapters, &texts).await?;

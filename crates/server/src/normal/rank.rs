@@ -3,9 +3,10 @@
 use super::embed::pooled;
 use super::start::beside;
 use crate::fault::Fault;
-use crate::http::Client;
+use crate::http::{Client, Room};
 use crate::state::{App, Model};
 use arclight_engine::Adapted;
+use std::ops::Range;
 use std::sync::Arc;
 use tokenizer::EncodeOptions;
 
@@ -22,6 +23,9 @@ pub(crate) struct RankRequest {
     pub(crate) adapters: Option<Vec<Adapted>>,
     /// Gives a classifier's numbers as they are, instead of shares of one.
     pub(crate) raw: bool,
+    /// The claim on memory of the values of the request.
+    #[expect(dead_code, reason = "held for as long as the texts")]
+    pub(crate) room: Room,
 }
 
 /// The score of each document.
@@ -43,17 +47,28 @@ pub(crate) async fn rank(app: &App, client: Client, request: RankRequest) -> Res
             "this model ranks no texts: its file has no classifier for that (pooling type 4)";
         Fault::invalid(message).code("no_ranking")
     })?;
-    let (raw, adapters) = (request.raw, request.adapters.clone());
-    let texts = beside(model.clone(), move |model| request.tokens(model)).await?;
-    let first = |numbers: Vec<f32>| numbers.first().copied().unwrap_or(f32::NAN);
-    let scores = pooled(app, &model, client, &adapters, &texts).await?.into_iter().map(first);
-    let scores = scores.map(|number| if raw { number } else { score.share(number) });
-    Ok(Scores { scores: scores.collect(), tokens: texts.iter().map(Vec::len).sum() })
+    let request = Arc::new(request);
+    let slots: usize = model.replicas.replicas().iter().map(|replica| replica.sequences).sum();
+    let mut found = Scores { scores: Vec::with_capacity(request.documents.len()), tokens: 0 };
+    // The query stands in each text, so all of them would be many times as long as the request: there are no more at a
+    // time than can run.
+    for from in (0..request.documents.len()).step_by(slots.max(1)) {
+        let part = from..request.documents.len().min(from + slots.max(1));
+        let asked = request.clone();
+        let texts = beside(model.clone(), move |model| asked.tokens(model, part)).await?;
+        let numbers = pooled(app, &model, client, &request.adapters, &texts).await?;
+        found.scores.extend(numbers.iter().map(|numbers| {
+            let number = numbers.first().copied().unwrap_or(f32::NAN);
+            if request.raw { number } else { score.share(number) }
+        }));
+        found.tokens += texts.iter().map(Vec::len).sum::<usize>();
+    }
+    Ok(found)
 }
 
 impl RankRequest {
-    /// The query with each document, as the model was trained to read them.
-    fn tokens(&self, model: &Model) -> Result<Vec<Vec<u32>>, Fault> {
+    /// The query with each of some documents, as the model was trained to read them.
+    fn tokens(&self, model: &Model, part: Range<usize>) -> Result<Vec<Vec<u32>>, Fault> {
         let pair = |(at, document): (usize, &String)| {
             let mut document = document.clone();
             if let Some(most) = self.most {
@@ -72,7 +87,8 @@ impl RankRequest {
                 format!("document {at}: {what} has {len} tokens, and the context holds {context}");
             Err(Fault::field("documents", message))
         };
-        self.documents.iter().enumerate().map(pair).collect()
+        let documents = self.documents.iter().enumerate();
+        documents.skip(part.start).take(part.len()).map(pair).collect()
     }
 
     /// As a pair of texts.

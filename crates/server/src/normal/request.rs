@@ -1,7 +1,7 @@
 //! What is asked for, whatever the protocol.
 
 use super::images::Image;
-use crate::http::Client;
+use crate::http::{Client, Room};
 use crate::state::App;
 use arclight_engine::{Adapted, SamplerParams};
 use grammar::Spec;
@@ -101,6 +101,8 @@ pub(crate) struct Generation {
     pub(crate) client: u64,
     /// When the answer is of no use any more.
     pub(crate) deadline: Option<Instant>,
+    /// The claim on memory of the values of the request, until the answer has been submitted.
+    pub(crate) room: Room,
 }
 
 impl Generation {
@@ -125,6 +127,7 @@ impl Generation {
             affinity: None,
             client: client.0,
             deadline: client.deadline(app.now().request_timeout),
+            room: Room::default(),
         }
     }
 }

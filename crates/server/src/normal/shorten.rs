@@ -42,8 +42,9 @@ pub(super) fn fitting(
     let mut found = None;
     while low < high {
         let middle = low + (high - low) / 2;
-        let shorter = without(request, cuts[middle]);
-        let prompt = encode_chat(model, render(model, &shorter)?, &shorter, (media, context));
+        let mut shorter = without(request, cuts[middle]);
+        let text = render(model, &mut shorter)?;
+        let prompt = encode_chat(model, text, &shorter, (media, context));
         match prompt {
             Ok(prompt) if fits(&prompt) => {
                 found = Some((shorter, prompt));

@@ -112,7 +112,7 @@ fn complete_generation(app: &App, generation: &mut Generation) {
 /// When the model has no template or it refuses the messages.
 pub(crate) async fn prompt_text(app: &Arc<App>, mut request: ChatRequest) -> Result<String, Fault> {
     tell_system(app, &mut request);
-    beside(app.model()?, move |model| render(model, &request)).await
+    beside(app.model()?, move |model| render(model, &mut request)).await
 }
 
 /// The tokens of a conversation's prompt.
@@ -123,8 +123,8 @@ pub(crate) async fn count(app: &Arc<App>, mut request: ChatRequest) -> Result<Ve
     tell_system(app, &mut request);
     let media = app.now().media.clone();
     let encode = move |model: &Model| {
-        let encoded = encode_chat(model, render(model, &request)?, &request, (&media, usize::MAX));
-        Ok(encoded?.tokens)
+        let text = render(model, &mut request)?;
+        Ok(encode_chat(model, text, &request, (&media, usize::MAX))?.tokens)
     };
     beside(app.model()?, encode).await
 }
@@ -162,7 +162,7 @@ fn prepare_chat(model: &Model, mut request: ChatRequest, media: &Media) -> Resul
     }
     let format = &model.format;
     let thinking = format.prompt_opens_reasoning(&prompt.text);
-    let tools = tools(model, &request)?;
+    let tools = tools(model, &mut request)?;
     let calls = !tools.is_empty();
     let ChatRequest { tool_choice, parallel_tools, continue_last, generation, .. } = request;
     let (matcher, after) = constrain::chat(
@@ -195,24 +195,28 @@ fn prepare_chat(model: &Model, mut request: ChatRequest, media: &Media) -> Resul
 }
 
 /// The tools that the model may call.
-fn tools(model: &Model, request: &ChatRequest) -> Result<Vec<Tool>, Fault> {
+fn tools(model: &Model, request: &mut ChatRequest) -> Result<Vec<Tool>, Fault> {
     if request.tool_choice == ToolChoice::None || request.tools.is_empty() {
         return Ok(Vec::new());
     }
     if !model.format.has_tools() {
         return Err(constrain::no_tools());
     }
-    let tool = |tool: &serde_json::Value| {
-        let function = &tool["function"];
-        Tool {
-            name: function["name"].as_str().unwrap_or_default().to_owned(),
-            parameters: function["parameters"].clone(),
-        }
+    let tool = |mut tool: serde_json::Value| {
+        let mut take = |field: &str| tool["function"].get_mut(field).map(serde_json::Value::take);
+        let parameters = take("parameters").unwrap_or_default();
+        let name = match take("name") {
+            Some(serde_json::Value::String(name)) => name,
+            _ => String::new(),
+        };
+        Tool { name, parameters }
     };
-    Ok(request.tools.iter().map(tool).collect())
+    Ok(std::mem::take(&mut request.tools).into_iter().map(tool).collect())
 }
 
-pub(super) fn render(model: &Model, request: &ChatRequest) -> Result<String, Fault> {
+/// The prompt. The request is as it was afterwards, but for defaults in its tools; values are not copied more than they
+/// must be, since they are many times as large as their text.
+pub(super) fn render(model: &Model, request: &mut ChatRequest) -> Result<String, Fault> {
     let template = model.template.as_ref().ok_or_else(|| {
         Fault::invalid("this model has no chat template: it continues texts (/v1/completions)")
             .code("no_chat_template")
@@ -235,15 +239,21 @@ pub(super) fn render(model: &Model, request: &ChatRequest) -> Result<String, Fau
         (None, false) => return Err(sees_nothing("messages")),
     }
     .map_err(|e| Fault::field("messages", e.to_string()))?;
-    let mut tools = if told { request.tools.clone() } else { Vec::new() };
-    normalize_tools(&mut tools, &template.needs);
+    if told {
+        normalize_tools(&mut request.tools, &template.needs);
+    }
     let options = RenderOptions {
         add_generation_prompt: request.open_turn && !request.continue_last,
-        tools: told.then(|| tools.into()),
-        extra: request.variables.clone(),
+        tools: told.then(|| std::mem::take(&mut request.tools).into()),
+        extra: std::mem::take(&mut request.variables),
         now: None,
     };
-    let mut text = template.program.render(&messages, &options)?;
+    let rendered = template.program.render(&messages, &options);
+    request.variables = options.extra;
+    if let Some(serde_json::Value::Array(tools)) = options.tools {
+        request.tools = tools;
+    }
+    let mut text = rendered?;
     if request.continue_last {
         cut_after_last(&mut text, request)?;
     }
@@ -476,7 +486,7 @@ fn begin(model: &Model, prepared: &Prepared, seeds: &[u64]) -> Result<Vec<Choice
     let submitted = Instant::now();
     let tickets = model.replicas.submit_all(requests)?;
     let choices = tickets.into_iter().zip(lengths).map(|(ticket, prompt_tokens)| {
-        let parser = prepared.parser.clone();
+        let parser = prepared.parser.as_ref();
         let reading = Reading {
             tokenizer: model.tokenizer.clone(),
             decode: prepared.decode,

@@ -58,7 +58,7 @@ pub(crate) async fn chat(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<Response, Fault> {
-    let (fields, shared): (ChatBody, Shared) = (body.json().await?, body.json().await?);
+    let (fields, mut shared): (ChatBody, Shared) = body.pair().await?;
     let mut head = Head::new(shared.check_model(&app)?);
     let messages = fields.messages.unwrap_or_default();
     if messages.is_empty() {
@@ -72,7 +72,8 @@ pub(crate) async fn chat(
     let messages = messages.into_iter().enumerate().map(&mut read).collect::<Result<_, _>>()?;
     let tools: Vec<Json> = fields.tools.unwrap_or_default().into_iter().map(typed).collect();
     tools::check(&tools)?;
-    let generation = shared.generation(&app, client)?;
+    let mut generation = shared.generation(&app, client)?;
+    generation.room = body.into_room();
     let logprobs = generation.logprobs.is_some();
     let request = ChatRequest {
         messages,

@@ -81,7 +81,8 @@ pub(crate) async fn embeddings(
     }
     let adapters = app.adapters(name, None)?;
     let texts = vec![TextPrompt::Text(prompt)];
-    let request = EmbedRequest { texts, dimensions: None, adapters, truncate: true };
+    let room = body.into_room();
+    let request = EmbedRequest { texts, dimensions: None, adapters, truncate: true, room };
     let mut found = normal::embed(&app, client, request).await?;
     Ok(JsonBody(One { embedding: found.vectors.pop().unwrap_or_default() }))
 }
@@ -105,7 +106,8 @@ pub(crate) async fn embed(
     };
     let truncate = fields.truncate.unwrap_or(true);
     let adapters = app.adapters(name, None)?;
-    let request = EmbedRequest { texts, dimensions: fields.dimensions, adapters, truncate };
+    let (dimensions, room) = (fields.dimensions, body.into_room());
+    let request = EmbedRequest { texts, dimensions, adapters, truncate, room };
     let found = normal::embed(&app, client, request).await?;
     Ok(JsonBody(Embedded {
         model: name.unwrap_or(app.name()).to_owned(),

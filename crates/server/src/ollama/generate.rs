@@ -7,7 +7,7 @@ use super::stream::{self, Kind, Lines};
 use super::wire::{self, Head};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
-use crate::normal::{self, Answer, ChatRequest, TextPrompt, TextRequest, ToolChoice};
+use crate::normal::{self, Answer, ChatRequest, Generation, TextPrompt, TextRequest, ToolChoice};
 use crate::state::{App, Model};
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
@@ -45,7 +45,7 @@ pub(crate) async fn generate(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<Response, Fault> {
-    let (fields, shared): (GenerateBody, Shared) = (body.json().await?, body.json().await?);
+    let (fields, mut shared): (GenerateBody, Shared) = body.pair().await?;
     let mut head = Head::new(shared.check_model(&app)?);
     let model = app.model()?;
     let sees = fields.images.as_ref().is_some_and(|images| !images.is_empty());
@@ -56,8 +56,10 @@ pub(crate) async fn generate(
         return Ok(JsonBody(Json::Object(object)).into_response());
     }
     let raw = fields.raw.unwrap_or(false);
-    let logprobs = shared.generation(&app, client)?.logprobs.is_some();
-    let mut answer = start(&app, client, &model, fields, &shared).await?;
+    let mut generation = shared.generation(&app, client)?;
+    generation.room = body.into_room();
+    let logprobs = generation.logprobs.is_some();
+    let mut answer = start(&app, &model, fields, (&shared, generation)).await?;
     head.submitted(answer.submitted());
     // A raw prompt has no exchange to go on with, and tokens do not contain images.
     let tokenizer = (!raw && !sees).then(|| model.tokenizer.clone());
@@ -83,12 +85,10 @@ pub(crate) async fn generate(
 
 async fn start(
     app: &Arc<App>,
-    client: Client,
     model: &Model,
     fields: GenerateBody,
-    shared: &Shared,
+    (shared, generation): (&Shared, Generation),
 ) -> Result<Answer, Fault> {
-    let generation = shared.generation(app, client)?;
     let raw = fields.raw.unwrap_or(false);
     let some = |text: Option<String>| text.filter(|text| !text.is_empty());
     let prompt = fields.prompt.unwrap_or_default();

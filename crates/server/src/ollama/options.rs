@@ -108,17 +108,17 @@ impl Shared {
     ///
     /// # Errors
     /// When a value cannot be, or cannot be honoured.
-    pub(super) fn generation(&self, app: &App, client: Client) -> Result<Generation, Fault> {
+    pub(super) fn generation(&mut self, app: &App, client: Client) -> Result<Generation, Fault> {
         let mut generation = Generation::new(app, client);
         generation.adapters = app.adapters(self.model.as_deref(), None)?;
         if let Some(options) = &self.options {
             options.apply(app, &mut generation)?;
         }
-        generation.constraint = match &self.format {
+        generation.constraint = match self.format.take() {
             None | Some(Json::Null) => None,
             Some(Json::String(word)) if word.is_empty() => None,
             Some(Json::String(word)) if word == "json" => Some(Spec::JsonObject),
-            Some(schema @ Json::Object(_)) => Some(Spec::JsonSchema(schema.clone())),
+            Some(schema @ Json::Object(_)) => Some(Spec::JsonSchema(schema)),
             Some(_) => {
                 return Err(Fault::field("format", "format must be \"json\" or a JSON schema"));
             }

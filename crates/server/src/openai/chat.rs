@@ -15,6 +15,7 @@ use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub(crate) struct ChatBody {
     pub(crate) model: Option<String>,
     /// The conversation.
     #[schemars(with = "Vec<shapes::Message>", length(min = 1))]
-    messages: Vec<Json>,
+    messages: Vec<Box<RawValue>>,
     /// Functions and custom tools that the model may call.
     #[schemars(with = "Option<Vec<shapes::Tool>>")]
     tools: Option<Vec<Json>>,
@@ -89,13 +90,13 @@ pub(crate) async fn chat(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<Response, Fault> {
-    let fields: ChatBody = body.json().await?;
-    let sampling: Sampling = body.json().await?;
+    let (fields, sampling): (ChatBody, Sampling) = body.pair().await?;
     let stream = fields.stream.unwrap_or(false);
     let usage = StreamOptions::include_usage(fields.stream_options, stream)?;
     let model = app.shown(fields.model.as_deref());
     let custom = custom::names(fields.tools.as_deref());
-    let request = request(&app, client, fields, sampling)?;
+    let mut request = request(&app, client, fields, sampling)?;
+    request.generation.room = body.into_room();
     let logprobs = request.generation.logprobs.is_some();
     let head = Head { id: state::id("chatcmpl-"), created: state::now(), model };
     let mut answer = normal::chat(&app, request).await?;
@@ -116,7 +117,7 @@ pub(crate) fn request(
 ) -> Result<ChatRequest, Fault> {
     app.check_name(fields.model.as_deref())?;
     refuse(&fields)?;
-    let (messages, images) = messages::read(&fields.messages, &app.now().media)?;
+    let (messages, images) = messages::read(fields.messages, &app.now().media)?;
     let tools = custom::offered(fields.tools.unwrap_or_default())?;
     tools::check(&tools)?;
     let tool_choice = tools::choice(fields.tool_choice.as_ref(), &tools)?;

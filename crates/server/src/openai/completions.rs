@@ -58,8 +58,7 @@ pub(crate) async fn completions(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<Response, Fault> {
-    let fields: TextBody = body.json().await?;
-    let sampling: Sampling = body.json().await?;
+    let (fields, sampling): (TextBody, Sampling) = body.pair().await?;
     app.check_name(fields.model.as_deref())?;
     let prompts = texts(fields.prompt, "prompt")?;
     let stream = fields.stream.unwrap_or(false);
@@ -78,6 +77,7 @@ pub(crate) async fn completions(
     let logprobs = fields.logprobs;
     let mut generation = sampling.generation(&app, client, prompts.len(), limit, logprobs)?;
     // Who scores a text so takes the last of the tokens for the answer, which must be there to be taken: lm-eval does.
+    generation.room = body.into_room();
     generation.ignore_eos |= echo && logprobs.is_some() && limit == Some(1);
     let request = TextRequest { prompts, suffix, echo, generation };
     let model = app.shown(fields.model.as_deref());

@@ -103,9 +103,9 @@ pub(super) fn offered(tools: Vec<Json>) -> Result<Vec<Json>, Fault> {
 ///
 /// # Errors
 /// 400 for a call of a custom tool without name or input.
-pub(super) fn called(call: &Json, at: &str) -> Result<Json, Fault> {
+pub(super) fn called(call: Json, at: &str) -> Result<Json, Fault> {
     if call["type"] != "custom" {
-        return Ok(call.clone());
+        return Ok(call);
     }
     let text = |name: &str| {
         let at = format!("{at}.custom.{name}");
@@ -151,6 +151,6 @@ mod tests {
             assert_eq!(param, Some(format!("tools[0].custom{field}")));
         }
         let call = json!({"id": "a", "type": "custom", "custom": {"name": "x"}});
-        assert_eq!(called(&call, "c").unwrap_err().param.as_deref(), Some("c.custom.input"));
+        assert_eq!(called(call, "c").unwrap_err().param.as_deref(), Some("c.custom.input"));
     }
 }

@@ -97,7 +97,8 @@ pub(crate) async fn embeddings(
     }
     let (model, dimensions) = (app.shown(fields.model.as_deref()), fields.dimensions);
     let adapters = app.adapters(fields.model.as_deref(), None)?;
-    let request = EmbedRequest { texts, dimensions, adapters, truncate: false };
+    let request =
+        EmbedRequest { texts, dimensions, adapters, truncate: false, room: body.into_room() };
     let found = normal::embed(&app, client, request).await?;
     let encoding = fields.encoding_format.unwrap_or_default();
     let data = found.vectors.into_iter().enumerate().map(|(index, vector)| {

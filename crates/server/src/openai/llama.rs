@@ -6,9 +6,11 @@
 use super::sampling::Sampling;
 use super::shapes;
 use crate::fault::Fault;
-use crate::http::{Body, Client, Frame, Framing, Translate, respond};
+use crate::http::{Body, Client, Frame, Framing, Room, Translate, respond};
 use crate::lenient::{limit, whole};
-use crate::normal::{self, Answer, Delta, Event, Finish, Reason, TextPrompt, TextRequest};
+use crate::normal::{
+    self, Answer, Delta, Event, Finish, Generation, Reason, TextPrompt, TextRequest,
+};
 use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
@@ -104,8 +106,7 @@ pub(crate) async fn completion(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<Response, Fault> {
-    let fields: CompletionBody = body.json().await?;
-    let sampling: Sampling = body.json().await?;
+    let (fields, sampling): (CompletionBody, Sampling) = body.pair().await?;
     app.check_name(fields.model.as_deref())?;
     let mut prompts = super::completions::texts(fields.prompt, "prompt")?;
     if prompts.len() > 1 {
@@ -118,7 +119,8 @@ pub(crate) async fn completion(
         None => limit("max_tokens", fields.max_tokens)?,
     };
     let logprobs = fields.n_probs.filter(|&n| n > 0);
-    let asked = Asked { prompt, suffix: None, model, limit: limits, logprobs };
+    let room = body.into_room();
+    let asked = Asked { prompt, suffix: None, model, limit: limits, logprobs, room };
     answer(&app, client, sampling, asked, fields.stream).await
 }
 
@@ -128,8 +130,7 @@ pub(crate) async fn infill(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<Response, Fault> {
-    let fields: InfillBody = body.json().await?;
-    let sampling: Sampling = body.json().await?;
+    let (fields, sampling): (InfillBody, Sampling) = body.pair().await?;
     app.check_name(fields.model.as_deref())?;
     if fields.input_extra.iter().flatten().next().is_some() {
         let message = "input_extra is not supported: other files go into input_prefix";
@@ -146,6 +147,7 @@ pub(crate) async fn infill(
         model: app.shown(fields.model.as_deref()),
         limit: limit("n_predict", fields.n_predict)?,
         logprobs: None,
+        room: body.into_room(),
     };
     answer(&app, client, sampling, asked, fields.stream).await
 }
@@ -156,6 +158,7 @@ struct Asked {
     model: String,
     limit: Option<usize>,
     logprobs: Option<usize>,
+    room: Room,
 }
 
 async fn answer(
@@ -165,8 +168,9 @@ async fn answer(
     asked: Asked,
     stream: Option<bool>,
 ) -> Result<Response, Fault> {
-    let Asked { prompt, suffix, model, limit, logprobs } = asked;
+    let Asked { prompt, suffix, model, limit, logprobs, room } = asked;
     let generation = sampling.generation(app, client, 1, limit, logprobs)?;
+    let generation = Generation { room, ..generation };
     if generation.n > 1 {
         return Err(Fault::unsupported("n", "there is one answer here: use /v1/completions"));
     }

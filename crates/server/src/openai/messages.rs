@@ -2,7 +2,9 @@
 
 use super::custom;
 use crate::fault::Fault;
+use crate::http::value;
 use crate::normal::{Image, Media, shown_behind};
+use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use tokenizer::Message;
 
@@ -10,13 +12,19 @@ use tokenizer::Message;
 ///
 /// # Errors
 /// 400 that names the message and the field.
-pub(crate) fn read(messages: &[Json], media: &Media) -> Result<(Vec<Message>, Vec<Image>), Fault> {
+pub(crate) fn read(
+    messages: Vec<Box<RawValue>>,
+    media: &Media,
+) -> Result<(Vec<Message>, Vec<Image>), Fault> {
     if messages.is_empty() {
         return Err(Fault::field("messages", "there must be one message at least"));
     }
     let (mut read, mut images, mut shown) = (Vec::with_capacity(messages.len()), Vec::new(), 0);
-    for (at, given) in messages.iter().enumerate() {
-        let mut message = message(given, &format!("messages[{at}]"), (&mut images, media))?;
+    for (at, given) in messages.into_iter().enumerate() {
+        let at = format!("messages[{at}]");
+        // One at a time: values are many times as large as their text.
+        let given: Json = value(&given, &at)?;
+        let mut message = message(given, &at, (&mut images, media))?;
         if message.role != "tool" && shown > 0 {
             read.push(shown_behind(std::mem::take(&mut shown)));
         }
@@ -34,14 +42,14 @@ pub(crate) fn read(messages: &[Json], media: &Media) -> Result<(Vec<Message>, Ve
     Ok((read, images))
 }
 
-fn message(message: &Json, at: &str, images: (&mut Vec<Image>, &Media)) -> Result<Message, Fault> {
+fn message(message: Json, at: &str, images: (&mut Vec<Image>, &Media)) -> Result<Message, Fault> {
     let field = |name: &str| format!("{at}.{name}");
-    if !message.is_object() {
+    let Json::Object(mut message) = message else {
         return Err(Fault::field(at, format!("{at} must be an object")));
-    }
-    let text = |name: &str| match message.get(name) {
+    };
+    let mut text = |name: &str| match message.get_mut(name).map(Json::take) {
         None | Some(Json::Null) => Ok(None),
-        Some(Json::String(text)) => Ok(Some(text.clone())),
+        Some(Json::String(text)) => Ok(Some(text)),
         Some(_) => Err(Fault::field(field(name), format!("{} must be a string", field(name)))),
     };
     let role = text("role")?
@@ -51,40 +59,43 @@ fn message(message: &Json, at: &str, images: (&mut Vec<Image>, &Media)) -> Resul
             format!("{role:?} is no role: use system, developer, user, assistant or tool");
         return Err(Fault::field(field("role"), message));
     }
-    let tool_calls = message.get("tool_calls").filter(|calls| !calls.is_null());
-    let tool_calls = tool_calls.map(|calls| read_calls(calls, &field("tool_calls"))).transpose()?;
-    let content = content(message.get("content"), &field("content"), images)?;
+    let reasoning_content = match text("reasoning_content")? {
+        Some(text) => Some(text),
+        None => text("reasoning")?,
+    };
+    let (name, tool_call_id) = (text("name")?, text("tool_call_id")?);
+    let mut given = |name: &str| message.get_mut(name).map(Json::take).unwrap_or_default();
+    // An empty list is what some clients send for none.
+    let tool_calls = match given("tool_calls") {
+        Json::Null => None,
+        calls => Some(read_calls(calls, &field("tool_calls"))?).filter(|calls| !calls.is_empty()),
+    };
+    let content = content(given("content"), &field("content"), images)?;
     if content.is_null() && role != "assistant" {
         return Err(Fault::field(field("content"), format!("{} is missing", field("content"))));
     }
-    // An empty list is what some clients send for none.
-    let tool_calls = tool_calls.filter(|calls| !calls.is_empty());
     // Templates add to the text; only beside calls do they expect that there may be none.
     let content =
         if content.is_null() && tool_calls.is_none() { String::new().into() } else { content };
     Ok(Message {
         role,
         content,
-        reasoning_content: match text("reasoning_content")? {
-            Some(text) => Some(text),
-            None => text("reasoning")?,
-        },
+        reasoning_content,
         tool_calls: tool_calls.map(Json::from),
-        name: text("name")?,
-        tool_call_id: text("tool_call_id")?,
+        name,
+        tool_call_id,
     })
 }
 
 /// Text, or the text of its parts; parts, if images are among them.
 fn content(
-    content: Option<&Json>,
+    content: Json,
     at: &str,
     (images, media): (&mut Vec<Image>, &Media),
 ) -> Result<Json, Fault> {
     match content {
-        None | Some(Json::Null) => Ok(Json::Null),
-        Some(text @ Json::String(_)) => Ok(text.clone()),
-        Some(Json::Array(parts)) => {
+        Json::Null | Json::String(_) => Ok(content),
+        Json::Array(parts) => {
             let (mut all, mut listed, before) = (String::new(), Vec::new(), images.len());
             for (i, part) in parts.iter().enumerate() {
                 let at = |name: &str| format!("{at}[{i}]{name}");
@@ -123,16 +134,17 @@ fn content(
             }
             Ok(if images.len() > before { listed.into() } else { Json::String(all) })
         }
-        Some(_) => Err(Fault::field(at, format!("{at} must be a string or a list of parts"))),
+        _ => Err(Fault::field(at, format!("{at} must be a string or a list of parts"))),
     }
 }
 
 /// Calls of functions; those of custom tools are such to the model.
-fn read_calls(calls: &Json, at: &str) -> Result<Vec<Json>, Fault> {
-    let list = calls.as_array();
-    let list = list.ok_or_else(|| Fault::field(at, format!("{at} must be a list of calls")))?;
+fn read_calls(calls: Json, at: &str) -> Result<Vec<Json>, Fault> {
+    let Json::Array(list) = calls else {
+        return Err(Fault::field(at, format!("{at} must be a list of calls")));
+    };
     let mut read = Vec::with_capacity(list.len());
-    for (i, call) in list.iter().enumerate() {
+    for (i, call) in list.into_iter().enumerate() {
         let call = custom::called(call, &format!("{at}[{i}]"))?;
         let function = call.get("function");
         let name = function.and_then(|f| f.get("name")).and_then(Json::as_str);
@@ -159,7 +171,8 @@ mod tests {
         };
         let user = json!({"role": "user", "content": [image]});
         let messages = [result("a"), result("b"), user, result("c")];
-        let (read, images) = read(&messages, &Media::default()).unwrap();
+        let messages = serde_json::from_str(&json!(messages).to_string()).unwrap();
+        let (read, images) = read(messages, &Media::default()).unwrap();
         let roles: Vec<&str> = read.iter().map(|m| &*m.role).collect();
         assert_eq!(roles, ["tool", "tool", "user", "user", "tool", "user"]);
         assert_eq!(read[0].content, "Here:");

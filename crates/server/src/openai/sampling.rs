@@ -3,7 +3,7 @@
 use super::shapes;
 use crate::adapters::AdapterScale;
 use crate::fault::Fault;
-use crate::http::Client;
+use crate::http::{Client, Room};
 use crate::lenient::{limit as limit_of, whole};
 use crate::normal::{Constraint, Generation};
 use crate::state::App;
@@ -160,7 +160,7 @@ impl Sampling {
     /// # Errors
     /// When a value cannot be, or cannot be honoured.
     pub(crate) fn generation(
-        self,
+        mut self,
         app: &App,
         client: Client,
         prompts: usize,
@@ -221,6 +221,7 @@ impl Sampling {
             }),
             client: client.0,
             deadline: client.deadline(app.now().request_timeout),
+            room: Room::default(),
         })
     }
 
@@ -317,35 +318,35 @@ impl Sampling {
     }
 
     /// What the answer must look like; of several ways to say it only one may be used.
-    fn constraint(&self) -> Result<Option<Constraint>, Fault> {
+    fn constraint(&mut self) -> Result<Option<Constraint>, Fault> {
         let mut found = Vec::new();
         let mut add = |field: &str, spec| found.push(Constraint { field: field.to_owned(), spec });
-        if let Some(grammar) = self.grammar.as_ref().filter(|grammar| !grammar.is_empty()) {
-            add("grammar", Spec::Gbnf(grammar.clone()));
+        if let Some(grammar) = self.grammar.take().filter(|grammar| !grammar.is_empty()) {
+            add("grammar", Spec::Gbnf(grammar));
         }
-        if let Some(schema) = self.json_schema.as_ref().filter(|schema| !schema.is_null()) {
+        if let Some(schema) = self.json_schema.take().filter(|schema| !schema.is_null()) {
             add("json_schema", spec("json_schema", "json", schema)?);
         }
-        if let Some(format) = &self.response_format
+        if let Some(format) = self.response_format.take()
             && let Some(spec) = response_format(format)?
         {
             add("response_format", spec);
         }
         let guided = [
-            ("guided_json", "json", &self.guided_json),
-            ("guided_regex", "regex", &self.guided_regex),
-            ("guided_choice", "choice", &self.guided_choice),
-            ("guided_grammar", "grammar", &self.guided_grammar),
+            ("guided_json", "json", self.guided_json.take()),
+            ("guided_regex", "regex", self.guided_regex.take()),
+            ("guided_choice", "choice", self.guided_choice.take()),
+            ("guided_grammar", "grammar", self.guided_grammar.take()),
         ];
         for (field, kind, value) in guided {
             if let Some(value) = value {
                 add(field, spec(field, kind, value)?);
             }
         }
-        for (kind, value) in self.structured_outputs.iter().flatten() {
+        for (kind, value) in self.structured_outputs.take().into_iter().flatten() {
             if !value.is_null() {
                 let field = format!("structured_outputs.{kind}");
-                add(&field, spec(&field, kind, value)?);
+                add(&field, spec(&field, &kind, value)?);
             }
         }
         match found.len() {
@@ -360,20 +361,21 @@ impl Sampling {
 }
 
 /// OpenAI's `response_format`; `None` for plain text.
-pub(crate) fn response_format(format: &Json) -> Result<Option<Spec>, Fault> {
+pub(crate) fn response_format(mut format: Json) -> Result<Option<Spec>, Fault> {
     let field = "response_format";
     match format.get("type").and_then(Json::as_str) {
         Some("text") => Ok(None),
         Some("json_object") => Ok(Some(Spec::JsonObject)),
         Some("json_schema") => {
             // OpenAI wraps it; some clients give the schema beside the type.
-            let inner = format.get("json_schema");
-            let schema = inner.and_then(|s| s.get("schema")).or_else(|| format.get("schema"));
+            let within = |format: &mut Json| format.get_mut("schema").map(Json::take);
+            let schema = format.get_mut("json_schema").and_then(within);
+            let schema = schema.or_else(|| within(&mut format));
             let schema = schema.filter(|s| s.is_object() || s.is_boolean()).ok_or_else(|| {
                 let at = "response_format.json_schema.schema";
                 Fault::field(at, format!("{at} is missing: it must be a JSON schema"))
             })?;
-            Ok(Some(Spec::JsonSchema(schema.clone())))
+            Ok(Some(Spec::JsonSchema(schema)))
         }
         Some(other) => Err(Fault::field(
             "response_format.type",
@@ -383,21 +385,24 @@ pub(crate) fn response_format(format: &Json) -> Result<Option<Spec>, Fault> {
     }
 }
 
-fn spec(field: &str, kind: &str, value: &Json) -> Result<Spec, Fault> {
+fn spec(field: &str, kind: &str, value: Json) -> Result<Spec, Fault> {
     let wrong = |need| Fault::field(field, format!("{field} must be {need}"));
-    let text = || value.as_str().map(str::to_owned).ok_or_else(|| wrong("a string"));
+    let text = |value: Json| match value {
+        Json::String(text) => Ok(text),
+        _ => Err(wrong("a string")),
+    };
     match kind {
         "json" => match value {
-            Json::String(text) => serde_json::from_str(text)
+            Json::String(text) => serde_json::from_str(&text)
                 .map(Spec::JsonSchema)
                 .map_err(|e| Fault::field(field, format!("{field} is not valid JSON: {e}"))),
-            Json::Object(_) | Json::Bool(_) => Ok(Spec::JsonSchema(value.clone())),
+            Json::Object(_) | Json::Bool(_) => Ok(Spec::JsonSchema(value)),
             _ => Err(wrong("a JSON schema")),
         },
-        "regex" => text().map(Spec::Regex),
-        "grammar" => text().map(Spec::Lark),
+        "regex" => text(value).map(Spec::Regex),
+        "grammar" => text(value).map(Spec::Lark),
         "choice" => {
-            let choices = strings(field, Some(value))?;
+            let choices = strings(field, Some(&value))?;
             if choices.is_empty() {
                 Err(wrong("a list of strings"))
             } else {

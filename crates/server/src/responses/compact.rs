@@ -60,8 +60,7 @@ pub(crate) async fn compact(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<JsonBody<Compacted>, Fault> {
-    let fields: ResponseBody = body.json().await?;
-    let Read { mut request, head, .. } = create::read(&app, client, fields, &body).await?;
+    let Read { mut request, head, .. } = create::read(&app, client, body).await?;
     request.messages.push(Message::new("user", ASKED));
     request.tools.clear();
     request.tool_choice = normal::ToolChoice::None;

@@ -2,12 +2,13 @@
 
 use super::object::Head;
 use super::output::Output;
-use super::store::Stored;
+use super::store::{Item, Stored};
 use super::stream::{Keep, ResponseStream};
 use super::tools::Toolset;
-use super::{input, shapes, turns};
+use super::turns::Reader;
+use super::{input, shapes};
 use crate::fault::Fault;
-use crate::http::{Body, Client, Frame, Framing, respond};
+use crate::http::{Body, Client, Frame, Framing, Room, compact, respond, value};
 use crate::lenient::{limit, whole};
 use crate::normal::{self, ChatRequest, Constraint};
 use crate::openai::{sampling::Sampling, tools};
@@ -19,7 +20,8 @@ use axum::response::{IntoResponse, Response};
 use grammar::Spec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json, json};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value as Json};
 use std::sync::Arc;
 
 /// Items to answer.
@@ -34,7 +36,7 @@ pub(crate) struct ResponseBody {
     n: Option<usize>,
     /// A text of the user's, or items.
     #[schemars(with = "Option<shapes::Input>")]
-    input: Option<Json>,
+    input: Option<Box<RawValue>>,
     /// The message of the system.
     instructions: Option<String>,
     /// The response that the input follows.
@@ -46,10 +48,10 @@ pub(crate) struct ResponseBody {
     stream: Option<bool>,
     /// Functions that the model may call.
     #[schemars(with = "Option<Vec<shapes::Tool>>")]
-    tools: Option<Vec<Json>>,
+    tools: Option<Vec<Box<RawValue>>>,
     /// Which of the tools the model must call.
     #[schemars(with = "Option<shapes::ToolChoice>")]
-    tool_choice: Option<Json>,
+    tool_choice: Option<Box<RawValue>>,
     /// Whether an answer may have several calls.
     parallel_tool_calls: Option<bool>,
     /// The form of the answer.
@@ -68,12 +70,13 @@ pub(crate) struct ResponseBody {
     top_logprobs: Option<usize>,
     /// Divisor of the logits; 0 takes the likeliest token.
     #[schemars(with = "Option<f32>", range(min = 0))]
-    temperature: Option<Json>,
+    temperature: Option<Box<RawValue>>,
     /// Share of the probability from which tokens are drawn.
     #[schemars(with = "Option<f32>", range(max = 1), extend("exclusiveMinimum" = 0))]
-    top_p: Option<Json>,
+    top_p: Option<Box<RawValue>>,
     /// Given back with the response.
-    metadata: Option<Map<String, Json>>,
+    #[schemars(with = "Option<Map<String, Json>>")]
+    metadata: Option<Box<RawValue>>,
     /// Given back with the response.
     user: Option<String>,
     /// Given back with the response.
@@ -88,23 +91,23 @@ pub(crate) struct ResponseBody {
     background: Option<bool>,
     /// Not supported: use `previous_response_id`.
     #[schemars(with = "Option<()>")]
-    conversation: Option<Json>,
+    conversation: Option<Box<RawValue>>,
     /// Not supported: use `instructions` and `input`.
     #[schemars(with = "Option<()>")]
-    prompt: Option<Json>,
+    prompt: Option<Box<RawValue>>,
     /// Not supported: use `truncation`, or `/v1/responses/compact`.
     #[schemars(with = "Option<Vec<Json>>", length(max = 0))]
-    context_management: Option<Json>,
+    context_management: Option<Box<RawValue>>,
     /// Not supported.
     #[schemars(with = "Option<()>")]
-    moderation: Option<Json>,
+    moderation: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct Text {
     #[schemars(with = "Option<shapes::Format>")]
-    format: Option<Json>,
+    format: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -126,7 +129,7 @@ pub(crate) struct InputTokens {
 pub(super) struct Read {
     pub(super) request: ChatRequest,
     /// The conversation with what is new.
-    items: Vec<Arc<Json>>,
+    items: Vec<Item>,
     pub(super) head: Head,
     tools: Toolset,
     owner: u64,
@@ -134,6 +137,8 @@ pub(super) struct Read {
     stream: bool,
     /// Thoughts are wanted in a form that clients send back.
     sealed: bool,
+    /// The claim on memory of the texts that stay.
+    room: Room,
 }
 
 /// `POST /v1/responses`.
@@ -142,15 +147,14 @@ pub(crate) async fn create(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<Response, Fault> {
-    let fields: ResponseBody = body.json().await?;
-    let read = read(&app, client, fields, &body).await?;
+    let read = read(&app, client, body).await?;
     let left_out = read.tools.left_out.clone();
     let response = answer(app, read).await;
     Ok(tools::told_left_out(response?, &left_out))
 }
 
 async fn answer(app: Arc<App>, read: Read) -> Result<Response, Fault> {
-    let Read { request, items, head, tools, owner, store, stream, sealed } = read;
+    let Read { request, items, head, tools, owner, store, stream, sealed, room } = read;
     let logprobs = request.generation.logprobs.is_some();
     let answer = normal::chat(&app, request).await;
     let mut output = Output::new(head, tools, logprobs, sealed);
@@ -165,7 +169,7 @@ async fn answer(app: Arc<App>, read: Read) -> Result<Response, Fault> {
         }
         answer => answer?,
     };
-    let keep = store.then(|| Keep { app: app.clone(), owner, items });
+    let keep = store.then(|| Keep { app: app.clone(), owner, _room: room, items });
     if stream {
         let translate = ResponseStream::new(output, keep);
         return Ok(respond(answer, translate, Framing::Events, app.options.ping));
@@ -202,7 +206,7 @@ pub(crate) async fn input_tokens(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<JsonBody<InputTokens>, Fault> {
-    let read = read(&app, client, body.json().await?, &body).await?;
+    let read = read(&app, client, body).await?;
     let tokens = normal::count(&app, read.request).await?;
     Ok(JsonBody(InputTokens { object: "response.input_tokens", input_tokens: tokens.len() }))
 }
@@ -212,13 +216,9 @@ pub(super) fn owner(app: &App, client: Client) -> u64 {
     if app.options.keys.is_empty() { 0 } else { client.0 }
 }
 
-pub(super) async fn read(
-    app: &App,
-    client: Client,
-    mut fields: ResponseBody,
-    body: &Body,
-) -> Result<Read, Fault> {
-    let sampling: Sampling = body.json().await?;
+pub(super) async fn read(app: &App, client: Client, body: Body) -> Result<Read, Fault> {
+    let (mut fields, sampling): (ResponseBody, Sampling) = body.pair().await?;
+    let room = body.into_room();
     app.check_name(fields.model.as_deref())?;
     refuse(&fields)?;
     let owner = owner(app, client);
@@ -227,12 +227,26 @@ pub(super) async fn read(
         None => Vec::new(),
         Some(id) => previous(app, owner, id)?.items,
     };
-    let new = input::items(app, owner, &key, fields.input.take())?;
-    let said = turns::read(fields.instructions.as_deref(), &items, &new, &app.now().media)?;
-    items.extend(new);
-    let given = fields.tools.take().unwrap_or_default();
-    let mut tools = Toolset::read(&given, &said.found)?;
-    let tool_choice = tools.choose(fields.tool_choice.as_ref())?;
+    let options = app.now();
+    let mut reader = Reader::new(fields.instructions.as_deref(), &options.media);
+    for item in &items {
+        reader.item(&value(&item.text, "previous_response_id")?, "previous_response_id")?;
+    }
+    items.extend(input::items((app, owner), &key, fields.input.take(), &mut reader)?);
+    if items.is_empty() {
+        return Err(Fault::field("input", "input is missing: there must be one item at least"));
+    }
+    let said = reader.end();
+    let given = fields.tools.iter().flatten().enumerate();
+    let given = given.map(|(at, tool)| value(tool, &format!("tools[{at}]")));
+    let mut tools = Toolset::read(given.collect::<Result<_, Fault>>()?, said.found)?;
+    let tool_choice: Option<Json> =
+        fields.tool_choice.as_ref().map(|choice| value(choice, "tool_choice")).transpose()?;
+    let tool_choice = tools.choose(tool_choice.as_ref())?;
+    if fields.metadata.as_ref().is_some_and(|metadata| !metadata.get().starts_with('{')) {
+        let message = "metadata must be an object";
+        return Err(Fault::field("metadata", message).code("invalid_type"));
+    }
     let wants = |what: &str| fields.include.iter().flatten().any(|included| included == what);
     let logprobs = match fields.top_logprobs {
         None | Some(0) => wants("message.output_text.logprobs").then_some(0),
@@ -244,7 +258,9 @@ pub(super) async fn read(
         return Err(Fault::field("max_output_tokens", message));
     }
     let mut generation = sampling.generation(app, client, 1, limit, logprobs)?;
+    generation.room = room.clone();
     let format = fields.text.as_ref().and_then(|text| text.format.as_ref());
+    let format = format.map(|format| value(format, "text.format")).transpose()?;
     if let Some(spec) = format.map(spec).transpose()?.flatten() {
         if let Some(other) = &generation.constraint {
             let message = format!("{} and text.format exclude each other: use one", other.field);
@@ -266,12 +282,12 @@ pub(super) async fn read(
     let sealed = wants("reasoning.encrypted_content");
     let shorten = fields.truncation.as_deref() == Some("auto");
     let model = app.shown(fields.model.as_deref());
-    let echo = echo(app, fields, given);
+    let echo = echo(app, fields)?;
     let head = Head { key, created: state::now(), model, echo };
     let request = ChatRequest {
         images: said.images,
         messages: said.messages,
-        tools: tools.functions.clone(),
+        tools: std::mem::take(&mut tools.functions),
         tool_choice,
         parallel_tools,
         variables,
@@ -281,7 +297,7 @@ pub(super) async fn read(
         shorten,
         generation,
     };
-    Ok(Read { request, items, head, tools, owner, store, stream, sealed })
+    Ok(Read { request, items, head, tools, owner, store, stream, sealed, room: room.of_text() })
 }
 
 fn previous(app: &App, owner: u64, id: &str) -> Result<Stored, Fault> {
@@ -293,8 +309,8 @@ fn previous(app: &App, owner: u64, id: &str) -> Result<Stored, Fault> {
 
 /// Fields that are known and cannot be honoured here.
 fn refuse(fields: &ResponseBody) -> Result<(), Fault> {
-    let given =
-        |value: &Option<Json>| value.as_ref().is_some_and(|v| !v.is_null() && v != &json!([]));
+    let empty = |text: &str| text.bytes().filter(|b| !b.is_ascii_whitespace()).eq(*b"[]");
+    let given = |value: &Option<Box<RawValue>>| value.as_ref().is_some_and(|v| !empty(v.get()));
     let refused = [
         ("n", fields.n.is_some_and(|n| n != 1), "a response is one answer"),
         ("background", fields.background == Some(true), "responses are made while you wait"),
@@ -321,13 +337,14 @@ fn refuse(fields: &ResponseBody) -> Result<(), Fault> {
 }
 
 /// `text.format`; `None` for plain text.
-fn spec(format: &Json) -> Result<Option<Spec>, Fault> {
-    match (format["type"].as_str(), &format["schema"]) {
+fn spec(mut format: Json) -> Result<Option<Spec>, Fault> {
+    let schema = format.get_mut("schema").map(Json::take).unwrap_or_default();
+    match (format["type"].as_str(), schema) {
         _ if format.is_null() => Ok(None),
         (Some("text"), _) => Ok(None),
         (Some("json_object"), _) => Ok(Some(Spec::JsonObject)),
         (Some("json_schema"), schema @ (Json::Object(_) | Json::Bool(_))) => {
-            Ok(Some(Spec::JsonSchema(schema.clone())))
+            Ok(Some(Spec::JsonSchema(schema)))
         }
         (Some("json_schema"), _) => {
             let message = "text.format.schema is missing: it must be a JSON schema";
@@ -340,36 +357,74 @@ fn spec(format: &Json) -> Result<Option<Spec>, Fault> {
     }
 }
 
-/// The fields that a response repeats, with what holds where the request does not say.
-fn echo(app: &App, fields: ResponseBody, tools: Vec<Json>) -> Map<String, Json> {
+/// The fields that a response repeats.
+#[derive(Serialize)]
+struct Echo {
+    instructions: Option<String>,
+    max_output_tokens: Option<i64>,
+    max_tool_calls: (),
+    metadata: Box<RawValue>,
+    parallel_tool_calls: bool,
+    previous_response_id: Option<String>,
+    prompt_cache_key: Option<String>,
+    reasoning: EchoedReasoning,
+    safety_identifier: Option<String>,
+    store: bool,
+    temperature: Box<RawValue>,
+    text: EchoedText,
+    tool_choice: Box<RawValue>,
+    tools: Vec<Box<RawValue>>,
+    top_logprobs: usize,
+    truncation: String,
+    top_p: Box<RawValue>,
+    user: Option<String>,
+}
+
+#[derive(Serialize)]
+struct EchoedReasoning {
+    effort: Option<String>,
+    summary: (),
+}
+
+#[derive(Serialize)]
+struct EchoedText {
+    format: Box<RawValue>,
+}
+
+/// The text of the fields that a response repeats, with the defaults of those that the request does not have.
+fn echo(app: &App, fields: ResponseBody) -> Result<Arc<str>, Fault> {
     let options = app.now();
     let sampler = &options.sampler;
+    let written = |_| Fault::internal("a response cannot be written");
+    let default = |text: &str| RawValue::from_string(text.to_owned()).map_err(written);
+    // As it was sent, on one line: events have no others.
+    let given = |value: Option<Box<RawValue>>, or: &str| match value {
+        Some(value) => Ok(compact(&value)),
+        None => default(or),
+    };
     // The shortest digits that give the same number.
-    let number = |x: f32| serde_json::from_str(&x.to_string()).unwrap_or(Json::Null);
-    let given = |value: Option<Json>| value.filter(|value| !value.is_null());
-    let format = fields.text.and_then(|text| given(text.format));
-    let all = json!({
-        "instructions": fields.instructions,
-        "max_output_tokens": fields.max_output_tokens,
-        "max_tool_calls": null,
-        "metadata": fields.metadata.unwrap_or_default(),
-        "parallel_tool_calls": fields.parallel_tool_calls.unwrap_or(true),
-        "previous_response_id": fields.previous_response_id,
-        "prompt_cache_key": fields.prompt_cache_key,
-        "reasoning": {"effort": fields.reasoning.and_then(|r| r.effort), "summary": null},
-        "safety_identifier": fields.safety_identifier,
-        "store": fields.store.unwrap_or(true),
-        "temperature": given(fields.temperature).unwrap_or_else(|| number(sampler.temperature)),
-        "text": {"format": format.unwrap_or_else(|| json!({"type": "text"}))},
-        "tool_choice": given(fields.tool_choice).unwrap_or_else(|| "auto".into()),
-        "tools": tools,
-        "top_logprobs": fields.top_logprobs.unwrap_or(0),
-        "truncation": fields.truncation.as_deref().unwrap_or("disabled"),
-        "top_p": given(fields.top_p).unwrap_or_else(|| number(sampler.top_p)),
-        "user": fields.user,
-    });
-    match all {
-        Json::Object(all) => all,
-        _ => Map::new(),
-    }
+    let number = |x: f32| x.to_string();
+    let echo = Echo {
+        instructions: fields.instructions,
+        max_output_tokens: fields.max_output_tokens,
+        max_tool_calls: (),
+        metadata: given(fields.metadata, "{}")?,
+        parallel_tool_calls: fields.parallel_tool_calls.unwrap_or(true),
+        previous_response_id: fields.previous_response_id,
+        prompt_cache_key: fields.prompt_cache_key,
+        reasoning: EchoedReasoning { effort: fields.reasoning.and_then(|r| r.effort), summary: () },
+        safety_identifier: fields.safety_identifier,
+        store: fields.store.unwrap_or(true),
+        temperature: given(fields.temperature, &number(sampler.temperature))?,
+        text: EchoedText {
+            format: given(fields.text.and_then(|text| text.format), r#"{"type":"text"}"#)?,
+        },
+        tool_choice: given(fields.tool_choice, "\"auto\"")?,
+        tools: fields.tools.unwrap_or_default().iter().map(|tool| compact(tool)).collect(),
+        top_logprobs: fields.top_logprobs.unwrap_or(0),
+        truncation: fields.truncation.unwrap_or_else(|| "disabled".to_owned()),
+        top_p: given(fields.top_p, &number(sampler.top_p))?,
+        user: fields.user,
+    };
+    serde_json::to_string(&echo).map(Arc::from).map_err(written)
 }

@@ -2,67 +2,94 @@
 //!
 //! References are replaced by the items that they mean; `turns` makes messages of them.
 
-use super::store::Stored;
+use super::store::{Item, Stored};
+use super::turns::Reader;
 use crate::fault::Fault;
+use crate::http::value;
 use crate::state::App;
+use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
-use std::sync::Arc;
 
-/// The items of `input`: a text is a message of the user's. References are replaced by what they
-/// refer to; all get ids, which begin with `key`.
+/// The items of `input`, each read and then kept as text: a text is a message of the user's. References are replaced by
+/// what they refer to; all get ids, which begin with `key`.
 ///
 /// # Errors
-/// 400 for what is neither, and for references to what is not kept.
+/// 400 for what is neither, for references to what is not kept, and for what cannot be read.
 pub(super) fn items(
-    app: &App,
-    owner: u64,
+    (app, owner): (&App, u64),
     key: &str,
-    input: Option<Json>,
-) -> Result<Vec<Arc<Json>>, Fault> {
-    let list = match input {
-        Some(Json::String(text)) => {
-            vec![json!({
+    input: Option<Box<RawValue>>,
+    reader: &mut Reader<'_>,
+) -> Result<Vec<Item>, Fault> {
+    let Some(input) = input else { return Ok(Vec::new()) };
+    let list: Vec<Box<RawValue>> = match input.get().as_bytes().first() {
+        Some(b'[') => value(&input, "input")?,
+        Some(b'"') => {
+            let text: String = value(&input, "input")?;
+            let mut message = json!({
                 "type": "message",
                 "role": "user",
                 "content": [{"type": "input_text", "text": text}],
-            })]
+            });
+            return Ok(vec![new(&mut message, "input", (key, 0), reader)?]);
         }
-        Some(Json::Array(list)) => list,
-        None | Some(Json::Null) => Vec::new(),
-        Some(_) => {
+        _ => {
             let message = "input must be a string or a list of items";
             return Err(Fault::field("input", message));
         }
     };
+    drop(input);
     let mut kept: HashMap<String, Option<Stored>> = HashMap::new();
-    let item = |(at, mut item): (usize, Json)| {
-        if item["type"] == "item_reference" {
-            let id = item["id"].as_str().unwrap_or_default();
-            let response = response_of(id);
-            let stored =
-                kept.entry(response.clone()).or_insert_with(|| app.responses.get(&response, owner));
-            let found = stored.iter().flat_map(|s| &s.items).find(|item| item["id"] == id);
-            return found.cloned().ok_or_else(|| {
-                let message = format!("input[{at}]: there is no item {id:?}, or no more");
-                Fault::field(format!("input[{at}].id"), message)
-            });
+    let read = |(at, text): (usize, Box<RawValue>)| {
+        let name = format!("input[{at}]");
+        // One at a time: values are many times as large as their text.
+        let mut item: Json = value(&text, &name)?;
+        if item["type"] != "item_reference" {
+            return new(&mut item, &name, (key, at), reader);
         }
-        if let Json::Object(fields) = &mut item
-            && fields.get("id").is_none_or(Json::is_null)
-        {
-            let prefix = match fields.get("type").and_then(Json::as_str) {
-                Some("function_call") => "fc",
-                Some("function_call_output") => "fco",
-                Some("reasoning") => "rs",
-                None | Some("message") => "msg",
-                Some(_) => "item",
-            };
-            fields.insert("id".into(), item_id(prefix, key, 'i', at).into());
-        }
-        Ok(Arc::new(item))
+        let id = item["id"].as_str().unwrap_or_default();
+        let response = response_of(id);
+        let stored =
+            kept.entry(response.clone()).or_insert_with(|| app.responses.get(&response, owner));
+        let found = stored.iter().flat_map(|s| &s.items).find(|item| *item.id == *id);
+        let found = found.ok_or_else(|| {
+            let message = format!("{name}: there is no item {id:?}, or no more");
+            Fault::field(format!("{name}.id"), message)
+        })?;
+        reader.item(&value(&found.text, &name)?, &name)?;
+        Ok(found.clone())
     };
-    list.into_iter().enumerate().map(item).collect()
+    list.into_iter().enumerate().map(read).collect()
+}
+
+/// Reads an item and gives it an id, if it has none.
+fn new(
+    item: &mut Json,
+    name: &str,
+    (key, at): (&str, usize),
+    reader: &mut Reader<'_>,
+) -> Result<Item, Fault> {
+    reader.item(item, name)?;
+    if let Json::Object(fields) = &mut *item
+        && fields.get("id").is_none_or(|id| !id.is_string())
+    {
+        let prefix = match fields.get("type").and_then(Json::as_str) {
+            Some("function_call") => "fc",
+            Some("function_call_output") => "fco",
+            Some("reasoning") => "rs",
+            None | Some("message") => "msg",
+            Some(_) => "item",
+        };
+        fields.insert("id".into(), item_id(prefix, key, 'i', at).into());
+    }
+    self::item(item).ok_or_else(|| Fault::internal("an item cannot be written"))
+}
+
+/// An item as it is kept; `None` if it has no id.
+pub(super) fn item(item: &Json) -> Option<Item> {
+    let text = serde_json::value::to_raw_value(item).ok()?;
+    Some(Item { id: item["id"].as_str()?.into(), text: text.into() })
 }
 
 /// An item's id has that of its response in it: a reference finds both. `part` is `i` for the input,

@@ -2,7 +2,9 @@
 
 use crate::normal::Finish;
 use crate::state;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
+use std::sync::Arc;
 
 /// All of a response but its output.
 #[derive(Clone, Debug)]
@@ -11,8 +13,8 @@ pub(super) struct Head {
     pub(super) key: String,
     pub(super) created: u64,
     pub(super) model: String,
-    /// The fields of the request that a response repeats.
-    pub(super) echo: Map<String, Json>,
+    /// The fields of the request that a response repeats: the text of an object.
+    pub(super) echo: Arc<str>,
 }
 
 /// How far it is, or how it ended.
@@ -31,7 +33,7 @@ impl Head {
     }
 
     /// The object.
-    pub(super) fn response(&self, status: Status<'_>, output: &[Json]) -> Json {
+    pub(super) fn response(&self, status: Status<'_>, output: &[Json]) -> Box<RawValue> {
         let mut object = Map::new();
         object.insert("id".into(), self.id().into());
         object.insert("object".into(), "response".into());
@@ -40,7 +42,7 @@ impl Head {
         object.insert("output".into(), output.into());
         object.insert("background".into(), false.into());
         object.insert("service_tier".into(), "default".into());
-        object.extend(self.echo.clone());
+        let begin = Json::Object(std::mem::take(&mut object)).to_string();
         let (name, usage, error, incomplete) = match status {
             Status::InProgress => ("in_progress", Json::Null, Json::Null, Json::Null),
             Status::Completed(finish) => ("completed", usage(finish), Json::Null, Json::Null),
@@ -59,7 +61,11 @@ impl Head {
         object.insert("usage".into(), usage);
         object.insert("error".into(), error);
         object.insert("incomplete_details".into(), incomplete);
-        Json::Object(object)
+        let end = Json::Object(object).to_string();
+        // Three objects that are not empty, as one.
+        let parts = [&begin, &*self.echo, &end].map(|text| &text[1..text.len() - 1]);
+        let text = format!("{{{}}}", parts.join(","));
+        RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned())
     }
 }
 

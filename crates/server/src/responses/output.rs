@@ -11,6 +11,7 @@ use crate::normal::{Delta, Event, Finish, Reason, TokenLogprob};
 use crate::openai::wire::chat_logprobs;
 use crate::state;
 use chat::Segment;
+use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 
 pub(super) struct Output {
@@ -47,12 +48,12 @@ impl Output {
     pub(super) fn begin(&mut self, out: &mut Vec<Frame>) {
         for kind in ["response.created", "response.in_progress"] {
             let response = self.head.response(Status::InProgress, &[]);
-            self.tell(kind, json!({"response": response}), out);
+            self.tell_response(kind, &response, out);
         }
     }
 
     /// A piece of the answer; the whole response when that was the last one.
-    pub(super) fn delta(&mut self, delta: Delta, out: &mut Vec<Frame>) -> Option<Json> {
+    pub(super) fn delta(&mut self, delta: Delta, out: &mut Vec<Frame>) -> Option<Box<RawValue>> {
         match delta.event {
             Event::Segment(Segment::Reasoning(text)) => self.reasoning(&text, out),
             Event::Segment(Segment::Text(text)) => self.text(&text, &delta.logprobs, out),
@@ -70,7 +71,7 @@ impl Output {
         self.close("incomplete", out);
         let code = fault.code.unwrap_or("server_error");
         let response = self.head.response(Status::Failed(code, &fault.message), &self.items);
-        self.tell("response.failed", json!({"response": response}), out);
+        self.tell_response("response.failed", &response, out);
     }
 
     /// The items so far.
@@ -78,7 +79,7 @@ impl Output {
         &self.items
     }
 
-    fn finish(&mut self, finish: &Finish, out: &mut Vec<Frame>) -> Json {
+    fn finish(&mut self, finish: &Finish, out: &mut Vec<Frame>) -> Box<RawValue> {
         let cut = finish.reason == Reason::Length;
         self.close(if cut { "incomplete" } else { "completed" }, out);
         let (kind, status) = if cut {
@@ -87,7 +88,7 @@ impl Output {
             ("response.completed", Status::Completed(finish))
         };
         let response = self.head.response(status, &self.items);
-        self.tell(kind, json!({"response": response}), out);
+        self.tell_response(kind, &response, out);
         response
     }
 
@@ -222,6 +223,16 @@ impl Output {
         fields["item_id"] = self.open.as_ref().map(|item| self.item_id(item)).into();
         fields["output_index"] = self.items.len().into();
         self.tell(kind, fields, out);
+    }
+
+    /// An event about the response, whose text may be large.
+    fn tell_response(&mut self, kind: &'static str, response: &RawValue, out: &mut Vec<Frame>) {
+        let (sequence, response) = (self.sequence, response.get());
+        let data = format!(
+            "{{\"type\":\"{kind}\",\"sequence_number\":{sequence},\"response\":{response}}}"
+        );
+        self.sequence += 1;
+        out.push(Frame { event: Some(kind), data });
     }
 
     fn tell(&mut self, kind: &'static str, fields: Json, out: &mut Vec<Frame>) {

@@ -1,29 +1,40 @@
 //! Responses that were made, for a while.
 //!
-//! What is kept is bounded in number, bytes and time since the last use; of too many the one that was
+//! What is kept is JSON text, bounded in number, bytes and time since the last use; of too many the one that was
 //! used longest ago goes first. Items are shared between a response and those that go on from it, but
 //! counted with each, so that the bound holds whichever of them goes.
 
-use serde_json::Value as Json;
+use serde_json::value::RawValue;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Responses.
 const MOST: usize = 4096;
-/// Bytes of JSON text in all of them.
+/// Bytes of all of them.
 const MOST_BYTES: usize = 64 << 20;
 /// Time since the last use.
 const KEPT: Duration = Duration::from_secs(3600);
+
+/// Bytes of a response or an item besides its text and its id: their places in lists and tables.
+const EACH: usize = 256;
+
+/// An item of a conversation.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub(crate) id: Arc<str>,
+    /// Compact JSON.
+    pub(crate) text: Arc<RawValue>,
+}
 
 /// A response with the whole conversation that led to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     /// The client that may read it.
     pub(crate) owner: u64,
-    pub(crate) response: Arc<Json>,
+    pub(crate) response: Arc<RawValue>,
     /// All before, what was new, and the answer.
-    pub(crate) items: Vec<Arc<Json>>,
+    pub(crate) items: Vec<Item>,
     /// Where the answer begins in them.
     pub(crate) output: usize,
 }
@@ -52,7 +63,7 @@ struct Entry {
 impl Store {
     /// Keeps a response.
     pub(crate) fn put(&self, id: &str, stored: Stored) {
-        let bytes = size(&stored.response) + stored.items.iter().map(|i| size(i)).sum::<usize>();
+        let bytes = stored.size();
         let mut inner = self.lock();
         inner.expire(Instant::now());
         if bytes > MOST_BYTES {
@@ -127,16 +138,11 @@ impl Inner {
     }
 }
 
-/// Bytes of a value's text, without writing it.
-fn size(value: &Json) -> usize {
-    match value {
-        Json::Null | Json::Bool(_) => 4,
-        Json::Number(_) => 8,
-        Json::String(text) => text.len() + 2,
-        Json::Array(list) => list.iter().map(|value| size(value) + 1).sum::<usize>() + 2,
-        Json::Object(map) => {
-            map.iter().map(|(key, value)| key.len() + size(value) + 4).sum::<usize>() + 2
-        }
+impl Stored {
+    /// Bytes that it takes.
+    fn size(&self) -> usize {
+        let item = |item: &Item| item.text.get().len() + item.id.len() + EACH;
+        self.response.get().len() + EACH + self.items.iter().map(item).sum::<usize>()
     }
 }
 
@@ -145,7 +151,8 @@ mod tests {
     use super::*;
 
     fn stored(owner: u64, bytes: usize) -> Stored {
-        let response = Arc::new(Json::from("x".repeat(bytes)));
+        let text = format!("\"{}\"", "x".repeat(bytes.saturating_sub(EACH + 2)));
+        let response = RawValue::from_string(text).unwrap().into();
         Stored { owner, response, items: Vec::new(), output: 0 }
     }
 

@@ -1,7 +1,7 @@
 //! Responses that are kept: `GET` and `DELETE /v1/responses/{id}`, `GET /v1/responses/{id}/input_items`.
 
 use super::create::owner;
-use super::store::Stored;
+use super::store::{Item, Stored};
 use crate::fault::Fault;
 use crate::http::{Client, Named};
 use crate::state::App;
@@ -12,6 +12,7 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+use serde_json::value::RawValue;
 use std::sync::Arc;
 
 /// Items of one answer, at most and where a request does not say.
@@ -33,7 +34,8 @@ pub(crate) struct DeletedResponse {
 pub(crate) struct ResponseItems {
     #[schemars(extend("const" = "list"))]
     object: &'static str,
-    data: Vec<Json>,
+    #[schemars(with = "Vec<serde_json::Map<String, Json>>")]
+    data: Vec<Box<RawValue>>,
     first_id: Option<String>,
     last_id: Option<String>,
     has_more: bool,
@@ -44,8 +46,8 @@ pub(crate) async fn retrieve(
     State(app): State<Arc<App>>,
     Extension(client): Extension<Client>,
     Named(id): Named,
-) -> Result<JsonBody<Json>, Fault> {
-    Ok(JsonBody(Json::clone(&find(&app, client, &id)?.response)))
+) -> Result<JsonBody<Box<RawValue>>, Fault> {
+    Ok(JsonBody((*find(&app, client, &id)?.response).to_owned()))
 }
 
 /// `DELETE /v1/responses/{id}`: forgets it. Those that went on from it stay.
@@ -85,25 +87,25 @@ pub(crate) async fn input_items(
         }
     };
     let stored = find(&app, client, &id)?;
-    let mut items: Vec<&Json> = stored.items[..stored.output].iter().map(|i| &**i).collect();
+    let mut items: Vec<&Item> = stored.items[..stored.output].iter().collect();
     match query.order.as_deref() {
         None | Some("desc") => items.reverse(),
         Some("asc") => {}
         Some(_) => return Err(Fault::field("order", "order must be asc or desc")),
     }
     if let Some(after) = &query.after {
-        let at = items.iter().position(|item| item["id"] == **after);
+        let at = items.iter().position(|item| *item.id == **after);
         let at = at.ok_or_else(|| Fault::field("after", format!("there is no item {after:?}")))?;
         items.drain(..=at);
     }
     let more = items.len() > limit;
     items.truncate(limit);
-    let end = |item: Option<&&Json>| item.and_then(|item| item["id"].as_str().map(str::to_owned));
+    let end = |item: Option<&&Item>| item.map(|item| item.id.to_string());
     Ok(JsonBody(ResponseItems {
         object: "list",
         first_id: end(items.first()),
         last_id: end(items.last()),
-        data: items.into_iter().cloned().collect(),
+        data: items.into_iter().map(|item| (*item.text).to_owned()).collect(),
         has_more: more,
     }))
 }

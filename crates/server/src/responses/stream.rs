@@ -1,28 +1,31 @@
 //! A response as a stream of events, and its keeping when it is complete.
 
+use super::input::item;
 use super::output::Output;
-use super::store::Stored;
+use super::store::{Item, Stored};
 use crate::fault::Fault;
-use crate::http::{Frame, Translate};
+use crate::http::{Frame, Room, Translate};
 use crate::normal::{Answer, Delta};
 use crate::state::App;
-use serde_json::Value as Json;
+use serde_json::value::RawValue;
 use std::sync::Arc;
 
 /// Where a response goes when it is complete.
 pub(super) struct Keep {
     pub(super) app: Arc<App>,
     pub(super) owner: u64,
+    /// The claim on memory of the texts.
+    pub(super) _room: Room,
     /// The conversation with what was new in the request.
-    pub(super) items: Vec<Arc<Json>>,
+    pub(super) items: Vec<Item>,
 }
 
 impl Keep {
-    pub(super) fn put(self, output: &Output, response: &Json) {
-        let Keep { app, owner, mut items } = self;
+    pub(super) fn put(self, output: &Output, response: &RawValue) {
+        let Keep { app, owner, mut items, .. } = self;
         let begin = items.len();
-        items.extend(output.items().iter().cloned().map(Arc::new));
-        let response = Arc::new(response.clone());
+        items.extend(output.items().iter().filter_map(item));
+        let response = response.to_owned().into();
         app.responses.put(&output.head().id(), Stored { owner, response, items, output: begin });
     }
 }

@@ -10,7 +10,7 @@ use crate::openai::custom::{INPUT, function, schema};
 pub(super) use crate::openai::custom::{as_arguments, input};
 use crate::openai::tools;
 use serde_json::{Map, Value as Json, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Kinds that OpenAI's servers run: their names' beginnings, since versions follow.
 const HOSTED: [&str; 8] = [
@@ -53,34 +53,36 @@ impl Toolset {
     ///
     /// # Errors
     /// 400 for what is no tool, and for two of one name.
-    pub(super) fn read(given: &[Json], found: &[Json]) -> Result<Toolset, Fault> {
+    pub(super) fn read(given: Vec<Json>, found: Vec<Json>) -> Result<Toolset, Fault> {
         // Where the client searches itself, it sends what is found. Where a server should, all are offered at once.
         let searches = |tool: &Json| tool["type"] == "tool_search" && tool["execution"] == "client";
         let mut set = Toolset { deferred: given.iter().any(searches), ..Toolset::default() };
-        for (at, tool) in given.iter().enumerate() {
+        for (at, tool) in given.into_iter().enumerate() {
             set.add(tool, None, &format!("tools[{at}]"))?;
         }
-        set.deferred = false;
         for tool in found {
+            let mut more = Toolset::default();
             // What is found again is known.
-            let mut more = set.clone();
-            if more.add(tool, None, "input").is_ok() {
-                set = more;
+            let fine = more.add(tool, None, "input").is_ok();
+            if fine && !more.kinds.keys().any(|name| set.kinds.contains_key(name)) {
+                set.functions.append(&mut more.functions);
+                set.kinds.extend(more.kinds);
+                more.left_out.iter().for_each(|kind| set.leave_out(kind));
             }
         }
         Ok(set)
     }
 
-    fn add(&mut self, tool: &Json, namespace: Option<&str>, at: &str) -> Result<(), Fault> {
+    fn add(&mut self, mut tool: Json, namespace: Option<&str>, at: &str) -> Result<(), Fault> {
         let field = |name: &str| format!("{at}.{name}");
-        let kind = tool["type"].as_str().ok_or_else(|| {
+        let kind = tool["type"].as_str().map(str::to_owned).ok_or_else(|| {
             Fault::field(field("type"), format!("{at} must be an object with a type: function"))
         })?;
+        let kind = kind.as_str();
         let named = || {
-            let name = tool["name"].as_str().filter(|name| !name.is_empty());
+            let name = tool["name"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
             name.ok_or_else(|| Fault::field(field("name"), format!("{at} must have a name")))
         };
-        let described = tool["description"].as_str();
         match kind {
             "function" | "custom" if self.deferred && tool["defer_loading"] == true => Ok(()),
             "function" => {
@@ -90,31 +92,33 @@ impl Toolset {
                     let message = "parameters must be a JSON schema of an object";
                     return Err(Fault::field(field("parameters"), message));
                 }
-                let mut function = tool.as_object().cloned().unwrap_or_default();
+                let mut function = match tool {
+                    Json::Object(fields) => fields,
+                    _ => Map::new(),
+                };
                 for other in ["type", "defer_loading"] {
                     function.shift_remove(other);
                 }
-                let kind = Kind::Function {
-                    name: name.to_owned(),
-                    namespace: namespace.map(str::to_owned),
-                };
-                self.offer(&joined(namespace, name), function, kind, at)
+                let joined = joined(namespace, &name);
+                let kind = Kind::Function { name, namespace: namespace.map(str::to_owned) };
+                self.offer(&joined, function, kind, at)
             }
             "custom" => {
                 let name = named()?;
-                let (input, told) = schema(tool);
+                let (input, told) = schema(&tool);
                 let function = function(&told, json!({INPUT: input}), &[INPUT]);
-                let kind =
-                    Kind::Custom { name: name.to_owned(), namespace: namespace.map(str::to_owned) };
-                self.offer(&joined(namespace, name), function, kind, at)
+                let joined = joined(namespace, &name);
+                let kind = Kind::Custom { name, namespace: namespace.map(str::to_owned) };
+                self.offer(&joined, function, kind, at)
             }
             "namespace" => {
                 let name = named()?;
-                let list = tool["tools"].as_array().ok_or_else(|| {
-                    Fault::field(field("tools"), format!("{} must be a list", field("tools")))
-                })?;
-                for (i, tool) in list.iter().enumerate() {
-                    self.add(tool, Some(name), &format!("{at}.tools[{i}]"))?;
+                let Some(Json::Array(list)) = tool.get_mut("tools").map(Json::take) else {
+                    let message = format!("{} must be a list", field("tools"));
+                    return Err(Fault::field(field("tools"), message));
+                };
+                for (i, tool) in list.into_iter().enumerate() {
+                    self.add(tool, Some(&name), &format!("{at}.tools[{i}]"))?;
                 }
                 Ok(())
             }
@@ -161,10 +165,11 @@ impl Toolset {
                 self.offer(kind, function(told, fields, &["type", "path"]), Kind::ApplyPatch, at)
             }
             "tool_search" if tool["execution"] == "client" => {
-                let told = described.unwrap_or("Finds tools that can be called afterwards.");
+                let told = tool["description"].as_str();
+                let told = told.unwrap_or("Finds tools that can be called afterwards.");
                 let mut function = function(told, json!({"query": {"type": "string"}}), &["query"]);
-                if tool["parameters"].is_object() {
-                    function["parameters"] = tool["parameters"].clone();
+                if let Some(parameters) = tool.get_mut("parameters").filter(|p| p.is_object()) {
+                    function["parameters"] = parameters.take();
                 }
                 self.offer(kind, function, Kind::ToolSearch, at)
             }
@@ -227,8 +232,9 @@ impl Toolset {
         let allowed = allowed
             .filter(|tool| !is_hosted(tool))
             .map(|tool| self.named(tool, "tool_choice.tools"))
-            .collect::<Result<Vec<_>, Fault>>()?;
-        self.functions.retain(|tool| allowed.iter().any(|name| tool["function"]["name"] == **name));
+            .collect::<Result<HashSet<_>, Fault>>()?;
+        let name = |tool: &Json| tool["function"]["name"].as_str().map(str::to_owned);
+        self.functions.retain(|tool| name(tool).is_some_and(|name| allowed.contains(&name)));
         tools::choice(Some(&choice["mode"]), &self.functions)
     }
 
@@ -330,7 +336,7 @@ mod tests {
     use super::*;
 
     fn set(tools: Json) -> Toolset {
-        Toolset::read(tools.as_array().unwrap(), &[]).unwrap()
+        Toolset::read(tools.as_array().unwrap().clone(), Vec::new()).unwrap()
     }
 
     fn names(set: &Toolset) -> Vec<&str> {
@@ -380,18 +386,20 @@ mod tests {
             search.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             search
         };
-        let given = [later.clone(), search(json!({"execution": "client"}))];
-        let found = [later.clone(), later.clone()];
-        assert_eq!(names(&Toolset::read(&given, &[]).unwrap()), ["tool_search"]);
-        assert_eq!(names(&Toolset::read(&given, &found).unwrap()), ["tool_search", "later"]);
-        // Where a server should search, nobody does: the model sees all.
-        assert_eq!(names(&Toolset::read(&[later, search(json!({}))], &[]).unwrap()), ["later"]);
+        let given = vec![later.clone(), search(json!({"execution": "client"}))];
+        let found = vec![later.clone(), later.clone()];
+        let read = |given: Vec<Json>, found| Toolset::read(given, found).unwrap();
+        assert_eq!(names(&read(given.clone(), Vec::new())), ["tool_search"]);
+        assert_eq!(names(&read(given, found)), ["tool_search", "later"]);
+        // Searches of the server are not run here: the model sees all.
+        assert_eq!(names(&read(vec![later, search(json!({}))], Vec::new())), ["later"]);
     }
 
     #[test]
     fn faults_name_the_tool() {
-        let at =
-            |tools: Json| Toolset::read(tools.as_array().unwrap(), &[]).unwrap_err().param.unwrap();
+        let at = |tools: Json| {
+            Toolset::read(tools.as_array().unwrap().clone(), Vec::new()).unwrap_err().param.unwrap()
+        };
         assert_eq!(at(json!([{"type": "teleport"}])), "tools[0].type");
         assert_eq!(at(json!([{"name": "a"}])), "tools[0].type");
         assert_eq!(at(json!([{"type": "function"}])), "tools[0].name");

@@ -11,7 +11,6 @@ use crate::fault::Fault;
 use crate::normal::{Image, Media};
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashMap;
-use std::sync::Arc;
 use tokenizer::Message;
 
 /// What items have become.
@@ -23,44 +22,8 @@ pub(super) struct Conversation {
     pub(super) found: Vec<Json>,
 }
 
-/// Messages of instructions, the items of the conversation so far, and new ones.
-///
-/// # Errors
-/// 400 that names the item and the field.
-pub(super) fn read(
-    instructions: Option<&str>,
-    before: &[Arc<Json>],
-    items: &[Arc<Json>],
-    media: &Media,
-) -> Result<Conversation, Fault> {
-    let mut reader = Reader {
-        media,
-        said: Conversation::default(),
-        shown: Vec::new(),
-        thought: None,
-        called: HashMap::new(),
-        open: false,
-    };
-    if let Some(text) = instructions.filter(|text| !text.is_empty()) {
-        reader.said.messages.push(Message::new("system", text));
-    }
-    if before.is_empty() && items.is_empty() {
-        return Err(Fault::field("input", "input is missing: there must be one item at least"));
-    }
-    for item in before {
-        reader.item(item, "previous_response_id")?;
-    }
-    for (at, item) in items.iter().enumerate() {
-        reader.item(item, &format!("input[{at}]"))?;
-    }
-    reader.show();
-    if reader.thought.is_some() {
-        reader.assistant();
-    }
-    Ok(reader.said)
-}
-
-struct Reader<'m> {
+/// Makes messages of items, one after the other.
+pub(super) struct Reader<'m> {
     media: &'m Media,
     said: Conversation,
     /// Images of results, which are to be shown behind them.
@@ -73,8 +36,37 @@ struct Reader<'m> {
     open: bool,
 }
 
+impl<'m> Reader<'m> {
+    /// A conversation that begins with these instructions.
+    pub(super) fn new(instructions: Option<&str>, media: &'m Media) -> Reader<'m> {
+        let instructions = instructions.filter(|text| !text.is_empty());
+        let messages = instructions.map(|text| Message::new("system", text)).into_iter().collect();
+        Reader {
+            media,
+            said: Conversation { messages, ..Conversation::default() },
+            shown: Vec::new(),
+            thought: None,
+            called: HashMap::new(),
+            open: false,
+        }
+    }
+
+    /// The conversation, complete.
+    pub(super) fn end(mut self) -> Conversation {
+        self.show();
+        if self.thought.is_some() {
+            self.assistant();
+        }
+        self.said
+    }
+}
+
 impl Reader<'_> {
-    fn item(&mut self, item: &Json, at: &str) -> Result<(), Fault> {
+    /// The next item, which stands at `at` in the request.
+    ///
+    /// # Errors
+    /// 400 that names the item and the field.
+    pub(super) fn item(&mut self, item: &Json, at: &str) -> Result<(), Fault> {
         if !item.is_object() {
             return Err(Fault::field(at, format!("{at} must be an object")));
         }
@@ -407,9 +399,17 @@ fn string<'a>(item: &'a Json, name: &str, at: &str) -> Result<&'a str, Fault> {
 mod tests {
     use super::*;
 
+    fn conversation(instructions: Option<&str>, items: &Json) -> Result<Conversation, Fault> {
+        let media = Media::default();
+        let mut reader = Reader::new(instructions, &media);
+        for (at, item) in items.as_array().unwrap().iter().enumerate() {
+            reader.item(item, &format!("input[{at}]"))?;
+        }
+        Ok(reader.end())
+    }
+
     fn read(items: Json) -> Result<Vec<Message>, Fault> {
-        let items: Vec<_> = items.as_array().unwrap().iter().cloned().map(Arc::new).collect();
-        Ok(super::read(Some("Be brief."), &[], &items, &Media::default())?.messages)
+        Ok(conversation(Some("Be brief."), &items)?.messages)
     }
 
     fn said(messages: &[Message]) -> Vec<(&str, &str)> {
@@ -541,13 +541,12 @@ mod tests {
     fn images_of_results_are_shown_behind_them() {
         let image = json!({"type": "input_image", "image_url": "data:image/png;base64,AA=="});
         let output = json!([{"type": "input_text", "text": "Two:"}, image.clone(), image.clone()]);
-        let items = [
-            json!({"type": "function_call", "call_id": "a", "name": "view", "arguments": "{}"}),
-            json!({"type": "function_call_output", "call_id": "a", "output": output}),
-            json!({"role": "user", "content": [image]}),
-        ]
-        .map(Arc::new);
-        let read = super::read(None, &[], &items, &Media::default()).unwrap();
+        let items = json!([
+            {"type": "function_call", "call_id": "a", "name": "view", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "a", "output": output},
+            {"role": "user", "content": [image]},
+        ]);
+        let read = conversation(None, &items).unwrap();
         let roles: Vec<&str> = read.messages.iter().map(|m| &*m.role).collect();
         assert_eq!(roles, ["assistant", "tool", "user", "user"]);
         assert_eq!(read.messages[1].content, "Two:");

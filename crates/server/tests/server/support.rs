@@ -5,6 +5,7 @@ use arclight_server::{App, ChatStyle, Key, Keys, Model, Options, Server, router}
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
+use axum::response::Response;
 use chat::Family;
 use http_body_util::BodyExt;
 use serde_json::{Value as Json, json};
@@ -137,8 +138,12 @@ impl Direct {
         Direct { router: router(app).unwrap() }
     }
 
+    pub(crate) async fn respond(&self, request: Request<Body>) -> Response {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
     pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
-        let response = self.router.clone().oneshot(request).await.unwrap();
+        let response = self.respond(request).await;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.into_body().collect().await.unwrap().to_bytes();
         Reply { status, headers, text: String::from_utf8(body.to_vec()).unwrap() }

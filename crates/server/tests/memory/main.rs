@@ -1,0 +1,146 @@
+//! Memory that requests make the server take: at most eight times their length and a constant, and given back. Alone in
+//! its binary: it counts for the whole process.
+//!
+//! Every `POST` endpoint of the OpenAPI document gets bodies in which each of its fields, and each place further inside
+//! that takes free JSON, has values of every shape. Most are refused, some are answered; the bound is the same.
+
+mod places;
+mod shapes;
+#[allow(dead_code, reason = "the other tests use the rest")]
+#[path = "../server/support.rs"]
+mod support;
+
+use arclight_server::{FileOptions, FileStore, Options};
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use peak_alloc::PeakAlloc;
+use shapes::SHAPES;
+use std::fmt::Write as _;
+use support::{Direct, model, options};
+
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+/// The most that a request may take, in terms of its length,
+const TIMES: usize = 8;
+/// and besides: small bodies consist of little but names and brackets, and each request of buffers. The server refuses
+/// what would take more (`http/json.rs`, `SMALL`).
+const SMALL: usize = 17 << 20;
+
+/// What may be left of a request: entries of caches that are bounded, and what other threads have at the moment.
+const LEFT: usize = 64 << 10;
+
+/// A server with everything that has endpoints.
+fn server(folder: &std::path::Path) -> Direct {
+    let files = FileOptions {
+        folder: folder.join("files"),
+        file_bytes: 64 << 20,
+        total_bytes: 256 << 20,
+        lines: 100_000,
+    };
+    std::fs::create_dir_all(folder.join("files")).unwrap();
+    let files = Some(FileStore::open(files).unwrap());
+    Direct::with(Options { files, choices: 4, ..options() }, model(2, 8))
+}
+
+/// Bytes that a request has taken at its peak, bytes that it has left, and its status.
+async fn take(server: &Direct, path: &str, kind: &str, body: &str) -> (usize, usize, StatusCode) {
+    let request = Request::post(path).header("content-type", kind);
+    let request = request.body(Body::from(body.to_owned())).unwrap();
+    let before = MEMORY.current_usage();
+    MEMORY.reset_peak_usage();
+    let response = server.respond(request).await;
+    let status = response.status();
+    // As a connection does: what was written is gone.
+    let mut body = response.into_body();
+    while let Some(frame) = body.frame().await {
+        drop(frame.unwrap());
+    }
+    let peak = MEMORY.peak_usage().saturating_sub(before);
+    server.idle().await;
+    (peak, MEMORY.current_usage().saturating_sub(before), status)
+}
+
+struct Run {
+    server: Direct,
+    /// The requests that took most in terms of their bound.
+    worst: Vec<(f64, String)>,
+    faults: String,
+    count: usize,
+}
+
+impl Run {
+    async fn check(&mut self, name: &str, path: &str, body: &str) {
+        let (peak, _, status) = take(&self.server, path, "application/json", body).await;
+        self.count += 1;
+        let most = TIMES * body.len() + SMALL;
+        let line = format!(
+            "{path} {name}: {} KiB took {} KiB ({:.1} times), status {status}",
+            body.len() >> 10,
+            peak >> 10,
+            peak as f64 / body.len() as f64
+        );
+        if peak > most || status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE {
+            writeln!(self.faults, "{line}").unwrap();
+        }
+        self.worst.push((peak as f64 / most as f64, line));
+        if self.worst.len() > 1000 {
+            self.keep_worst();
+        }
+    }
+
+    fn keep_worst(&mut self) {
+        self.worst.sort_by(|a, b| b.0.total_cmp(&a.0));
+        self.worst.truncate(40);
+    }
+}
+
+/// All shapes in all places, of this length.
+#[tokio::test]
+async fn no_request_takes_more_than_eight_times_its_length_and_none_keeps_it() {
+    const LENGTH: usize = 1 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(folder.path());
+    let document = server.get("/openapi.json").await.json();
+    let places = places::all(&document);
+    let mut run = Run { server, worst: Vec::new(), faults: String::new(), count: 0 };
+    for (at, place) in places.iter().enumerate() {
+        // What is read by hand gets all shapes, and other fields get some of them in turn.
+        for shape in SHAPES
+            .iter()
+            .skip(if place.within { 0 } else { at % 5 })
+            .step_by(if place.within { 1 } else { 5 })
+        {
+            let body = place.with(&shape.text(LENGTH));
+            run.check(&format!("{} {}", place.name, shape.name), &place.path, &body).await;
+        }
+    }
+    run.keep_worst();
+    let worst: Vec<String> =
+        run.worst.iter().map(|(share, line)| format!("{share:.2} {line}")).collect();
+    println!("{} requests; the largest shares of the bound:\n{}", run.count, worst.join("\n"));
+    assert!(
+        run.faults.is_empty(),
+        "more than {TIMES} times and {} MiB:\n{}",
+        SMALL >> 20,
+        run.faults
+    );
+    assert!(run.count > 500, "the document has too few endpoints: {}", run.count);
+
+    // All caches are as they stay.
+    for (at, place) in places.iter().enumerate().filter(|(_, place)| place.name != "kept metadata")
+    {
+        let body = place.with(&SHAPES[at % SHAPES.len()].text(LENGTH));
+        let (_, left, _) = take(&run.server, &place.path, "application/json", &body).await;
+        assert!(left <= LEFT, "{} {}: {left} bytes are left", place.path, place.name);
+    }
+    // Of what is kept the text, in the response and as the conversation.
+    let kept = places.iter().find(|place| place.name == "kept metadata").unwrap();
+    let body = kept.with(&SHAPES[0].text(LENGTH / 8));
+    let (_, left, status) = take(&run.server, &kept.path, "application/json", &body).await;
+    assert!(
+        status == StatusCode::OK && left > body.len() && left < 2 * body.len(),
+        "{status}, {left}"
+    );
+}
