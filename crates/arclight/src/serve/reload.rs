@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 /// Options that change at a reload.
-const CHANGE: [&str; 23] = [
+const CHANGE: [&str; 24] = [
     "api-key",
     "api-key-file",
     "drain-timeout",
@@ -33,6 +33,7 @@ const CHANGE: [&str; 23] = [
     "read-timeout",
     "repeat-penalty",
     "request-timeout",
+    "slot-save-bytes",
     "temp",
     "top-k",
     "top-p",
