@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::hub::{self, Missing};
 use crate::model_file;
-use crate::model_info::{ModelInfo, type_totals};
+use crate::model_info::{ModelInfo, other_type, type_totals};
 use crate::output::{Output, OutputArgs, figure, words};
 use crate::term;
 use arclight_engine::{Adapter, ModelFile};
@@ -12,6 +12,7 @@ use gguf::{Gguf, Value};
 use graph::{Graph, Keep, KvType};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
@@ -54,7 +55,7 @@ const LINE: usize = 100;
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Error> {
     let model = args.model.as_deref().or(args.model_option.as_deref()).expect("one is required");
     let file = model_file::open(hub::file(model, Missing::Refuse)?)?;
-    let gguf = file.gguf()?;
+    let gguf = file.survey()?;
     let mut out = Output::new(args.output);
     if let Some(key) = &args.key {
         let value = gguf.metadata().get(key).ok_or_else(|| {
@@ -83,7 +84,7 @@ fn print(file: &ModelFile, gguf: &Gguf<'_>, tensors: bool, out: &mut Output) -> 
         term::size(info.bytes),
         term::size(file.bytes()),
     )?;
-    match models::build(gguf, 1) {
+    match built(gguf) {
         _ if Adapter::is_adapter(gguf) => print_adapter(file, out)?,
         Ok(model) => {
             writeln!(out, "  can be run, with contexts up to {}", model.hparams.context)?;
@@ -111,26 +112,81 @@ fn print(file: &ModelFile, gguf: &Gguf<'_>, tensors: bool, out: &mut Output) -> 
     }
     if tensors {
         writeln!(out, "\ntensors")?;
-        out.table(gguf.tensors().iter().map(|t| {
+        out.table(rows(gguf).into_iter().map(|t| {
             let dims = t.shape.dims().iter().map(usize::to_string).collect::<Vec<_>>();
-            let mib = t.data.len() as f64 / f64::from(1 << 20);
+            let mib = t.bytes as f64 / f64::from(1 << 20);
             [
-                words("name", 0, t.name()),
+                words("name", 0, t.name),
                 figure("shape", 16, dims.join(" x ")),
                 words("type", 7, t.ty),
                 figure("MiB", 10, format_args!("{mib:.3}")),
             ]
         }))?;
     }
-    writeln!(out, "\ntypes, {}", term::plural(gguf.tensors().len(), "tensor"))?;
-    Ok(out.table(type_totals(gguf).into_iter().map(|(ty, total)| {
+    let all = gguf.tensors().len() + gguf.others().len();
+    writeln!(out, "\ntypes, {}", term::plural(all, "tensor"))?;
+    out.table(type_totals(gguf).into_iter().map(|(ty, total)| {
         [
             words("type", 7, ty),
             figure("tensors", 5, total.tensors),
             figure("parameters", 9, term::count(total.elements)),
             figure("bytes", 10, term::size(total.bytes)),
         ]
-    }))?)
+    }))?;
+    if !gguf.others().is_empty() {
+        writeln!(
+            out,
+            "{} of types that are not supported: their bytes are those up to the next tensor",
+            term::plural(gguf.others().len(), "tensor")
+        )?;
+    }
+    Ok(())
+}
+
+/// The model that a file has.
+fn built(gguf: &Gguf<'_>) -> Result<models::Model, String> {
+    match gguf.others().first() {
+        Some(other) => Err(other.fault().to_string()),
+        None => models::build(gguf, 1).map_err(|e| e.to_string()),
+    }
+}
+
+/// A tensor of a list.
+struct Row<'a> {
+    name: &'a str,
+    shape: gguf::Shape,
+    ty: Cow<'static, str>,
+    bytes: usize,
+    offset: u64,
+    part: usize,
+    supported: bool,
+}
+
+/// All tensors, of supported types or not, by their places if there are others among them.
+fn rows<'a>(gguf: &Gguf<'a>) -> Vec<Row<'a>> {
+    let known = gguf.tensors().iter().map(|t| Row {
+        name: t.name(),
+        shape: t.shape,
+        ty: t.ty.name().into(),
+        bytes: t.data.len(),
+        offset: t.offset,
+        part: t.part,
+        supported: true,
+    });
+    let others = gguf.others().iter().map(|t| Row {
+        name: t.name(),
+        shape: t.shape,
+        ty: other_type(t),
+        bytes: t.bytes,
+        offset: t.offset,
+        part: t.part,
+        supported: false,
+    });
+    let mut all: Vec<Row<'a>> = known.chain(others).collect();
+    if !gguf.others().is_empty() {
+        all.sort_by_key(|row| (row.part, row.offset));
+    }
+    all
 }
 
 /// What an adapter adds to which models.
@@ -205,30 +261,34 @@ fn document(file: &ModelFile, gguf: &Gguf<'_>, tensors: bool) -> Json {
     let metadata: serde_json::Map<String, Json> =
         gguf.metadata().iter().map(|(key, v)| (key.to_owned(), to_json(v, SHOWN))).collect();
     let types: serde_json::Map<String, Json> =
-        type_totals(gguf).into_iter().map(|(ty, t)| (ty.name().to_owned(), json!(t))).collect();
+        type_totals(gguf).into_iter().map(|(ty, t)| (ty.into_owned(), json!(t))).collect();
     if Adapter::is_adapter(gguf) {
         return adapter_document(file, gguf, &metadata);
     }
-    let built = models::build(gguf, 1);
+    let built = built(gguf);
     let kv = built.as_ref().map(|model| kv_classes(&model.graph)).ok();
     let mut document = json!({
         "path": file.path().to_string_lossy(),
         "file_bytes": file.bytes(),
         "version": gguf.version(),
         "model": ModelInfo::of(gguf),
-        "runs": built.err().map_or(json!(true), |e| json!(e.to_string())),
+        "runs": built.err().map_or(json!(true), |e| json!(e)),
         "kv_cache": kv,
         "metadata": metadata,
         "types": types,
     });
     if tensors {
-        let all = gguf.tensors().iter().map(|t| {
-            json!({
-                "name": t.name(), "shape": t.shape.dims(), "type": t.ty.name(),
-                "bytes": t.data.len(), "offset": t.offset, "part": t.part,
-            })
-        });
-        document["tensors"] = all.collect();
+        let row = |t: Row<'_>| {
+            let mut row = json!({
+                "name": t.name, "shape": t.shape.dims(), "type": t.ty,
+                "bytes": t.bytes, "offset": t.offset, "part": t.part,
+            });
+            if !t.supported {
+                row["supported"] = json!(false);
+            }
+            row
+        };
+        document["tensors"] = rows(gguf).into_iter().map(row).collect();
     }
     document
 }

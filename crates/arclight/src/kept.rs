@@ -182,7 +182,8 @@ impl Place {
         let is_other = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let rest = name.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix('-'));
-            path != &own && rest.is_some_and(|rest| rest.ends_with(".gguf"))
+            path != &own
+                && rest.is_some_and(|rest| rest.ends_with(".gguf") || rest.ends_with(".gguf.part"))
         };
         let all = fs::read_dir(&self.cache).into_iter().flatten().flatten().map(|e| e.path());
         for other in all.filter(is_other) {

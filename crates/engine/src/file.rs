@@ -8,12 +8,14 @@ use models::Vision;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 /// The bytes of a model.
 pub struct ModelFile {
     path: PathBuf,
     source: Source,
+    /// Whether the log has what is odd about the metadata.
+    told: Once,
 }
 
 enum Source {
@@ -38,7 +40,7 @@ impl ModelFile {
         let path = path.as_ref().to_owned();
         let paths = gguf::split_paths(&path).unwrap_or_else(|| vec![path.clone()]);
         let files = paths.iter().map(|p| MappedFile::open(p)).collect::<Result<_, _>>()?;
-        Ok(ModelFile { path, source: Source::Mapped(files) })
+        Ok(ModelFile { path, source: Source::Mapped(files), told: Once::new() })
     }
 
     /// The same of a file that stands for something else, which messages are to name.
@@ -51,7 +53,8 @@ impl ModelFile {
 
     /// A model that is in memory already; `name` stands in error messages.
     pub fn from_bytes(name: &str, bytes: impl Into<Cow<'static, [u8]>>) -> ModelFile {
-        ModelFile { path: PathBuf::from(name), source: Source::Memory(bytes.into()) }
+        let source = Source::Memory(bytes.into());
+        ModelFile { path: PathBuf::from(name), source, told: Once::new() }
     }
 
     /// A model whose data are made when they are wanted: `head` is all of a file before the data of its tensors,
@@ -67,7 +70,7 @@ impl ModelFile {
     ) -> Result<ModelFile, Error> {
         let path = path.as_ref().to_owned();
         let made = Made::new(&path, head, bytes, by)?;
-        Ok(ModelFile { path, source: Source::Made(made) })
+        Ok(ModelFile { path, source: Source::Made(made), told: Once::new() })
     }
 
     /// Whether data are made as they are read.
@@ -119,7 +122,9 @@ impl ModelFile {
     pub fn for_another(self: &Arc<ModelFile>) -> Result<Arc<ModelFile>, Error> {
         let Source::Mapped(files) = &self.source else { return Ok(self.clone()) };
         let files = files.iter().map(MappedFile::again).collect::<Result<_, _>>()?;
-        Ok(Arc::new(ModelFile { path: self.path.clone(), source: Source::Mapped(files) }))
+        let told = Once::new();
+        told.call_once(|| {});
+        Ok(Arc::new(ModelFile { path: self.path.clone(), source: Source::Mapped(files), told }))
     }
 
     /// Path or name.
@@ -141,12 +146,15 @@ impl ModelFile {
     /// # Errors
     /// When the file is malformed; the error names key or tensor, offset and reason.
     pub fn gguf(&self) -> Result<Gguf<'_>, Error> {
-        let mut gguf = self.stored()?;
-        if Vision::is_encoder(gguf.metadata()) {
-            // Patches are multiplied by what is a convolution in the file.
-            gguf.flatten();
-        }
-        Ok(gguf)
+        Ok(flat(self.stored()?))
+    }
+
+    /// The same, also of a file with tensors of types that are not supported: [`Gguf::others`] has these.
+    ///
+    /// # Errors
+    /// As [`ModelFile::gguf`], but for such types.
+    pub fn survey(&self) -> Result<Gguf<'_>, Error> {
+        self.parsed(Gguf::survey(&self.parts())).map(flat)
     }
 
     /// The same with the shapes that the file states, for another file that is made of it.
@@ -154,15 +162,32 @@ impl ModelFile {
     /// # Errors
     /// As [`ModelFile::gguf`].
     pub fn stored(&self) -> Result<Gguf<'_>, Error> {
-        let parsed = match &self.source {
-            Source::Memory(bytes) => Gguf::parse(bytes),
-            Source::Made(made) => Gguf::parse(made.bytes()),
-            Source::Mapped(files) => match files.as_slice() {
-                [one] => Gguf::parse(one),
-                all => Gguf::parse_split(&all.iter().map(|f| &**f).collect::<Vec<_>>()),
-            },
-        };
-        parsed.map_err(|source| Error::Gguf { path: self.path.clone(), source })
+        self.parsed(match &*self.parts() {
+            [one] => Gguf::parse(one),
+            all => Gguf::parse_split(all),
+        })
+    }
+
+    fn parts(&self) -> Vec<&[u8]> {
+        match &self.source {
+            Source::Memory(bytes) => vec![bytes],
+            Source::Made(made) => vec![made.bytes()],
+            Source::Mapped(files) => files.iter().map(|file| &**file).collect(),
+        }
+    }
+
+    fn parsed<'a>(&self, parsed: Result<Gguf<'a>, gguf::Error>) -> Result<Gguf<'a>, Error> {
+        let path = &self.path;
+        let gguf = parsed.map_err(|source| Error::Gguf { path: path.clone(), source })?;
+        self.told.call_once(|| {
+            for (key, byte) in gguf.metadata().odd_bools() {
+                let path = path.display();
+                tracing::warn!(
+                    "{path}: metadata key {key:?} is a boolean with byte {byte}: it is read as true"
+                );
+            }
+        });
+        Ok(gguf)
     }
 
     /// Its files; none, if it is in memory, or made.
@@ -189,4 +214,12 @@ impl ModelFile {
         let files = self.mapped().iter();
         Ok(files.map(MappedFile::cached_bytes).sum::<Result<usize, _>>()?)
     }
+}
+
+/// Patches of an image encoder are multiplied by what is a convolution in the file.
+fn flat(mut gguf: Gguf<'_>) -> Gguf<'_> {
+    if Vision::is_encoder(gguf.metadata()) {
+        gguf.flatten();
+    }
+    gguf
 }

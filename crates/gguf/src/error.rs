@@ -98,17 +98,6 @@ pub enum Error {
         id: u32,
     },
 
-    /// A boolean byte other than 0 and 1.
-    #[error("{what} at offset {offset} is a boolean with byte {byte}: only 0 and 1 are allowed")]
-    BadBool {
-        /// The value concerned.
-        what: String,
-        /// Where the byte stands.
-        offset: u64,
-        /// The byte found.
-        byte: u8,
-    },
-
     /// Arrays nested too deeply.
     #[error("{what} at offset {offset} nests arrays more than {limit} deep")]
     NestedTooDeep {

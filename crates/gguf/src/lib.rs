@@ -60,7 +60,7 @@ pub use integers::Integers;
 pub use metadata::Metadata;
 pub use parse::Gguf;
 pub use split::split_paths;
-pub use tensor::{MAX_DIMS, Shape, Tensor};
+pub use tensor::{MAX_DIMS, OtherTensor, Shape, Tensor};
 pub use types::{TYPES, TensorType, TypeInfo};
 pub use value::{Array, Strings, Value, ValueType, Values};
 pub use write::{OwnedValue, Writer};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::cursor::{Cursor, What};
 use crate::error::shorten;
-use crate::value::{Array, Strings, Value, read_type};
+use crate::value::{Array, Strings, Value, odd_bool, read_type};
 use crate::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, Error};
 
 /// Fewest bytes of an entry: name length (8), empty name, type (4), one-byte value.
@@ -15,6 +15,7 @@ pub(crate) const LEAST_ENTRY: u64 = 13;
 pub struct Metadata<'a> {
     entries: Vec<Entry<'a>>,
     index: HashMap<&'a str, usize>,
+    odd_bools: Vec<(&'a str, u8)>,
 }
 
 #[derive(Debug, Clone)]
@@ -102,6 +103,12 @@ impl<'a> Metadata<'a> {
         self.entries.len()
     }
 
+    /// Keys whose booleans have bytes other than 0 and 1, each with the first such byte. Such a boolean is read as
+    /// true, as ggml does; the specification does not allow it.
+    pub fn odd_bools(&self) -> &[(&'a str, u8)] {
+        &self.odd_bools
+    }
+
     /// Whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -138,7 +145,11 @@ impl<'a> Metadata<'a> {
                 return Err(Error::DuplicateKey { key: shorten(key), offset });
             }
             let ty = read_type(cursor, What::Value(key))?;
+            let start = cursor.offset();
             let value = Value::read(cursor, ty, What::Value(key))?;
+            if let Some(byte) = odd_bool(&value, cursor.since(start)) {
+                metadata.odd_bools.push((key, byte));
+            }
             metadata.entries.push(Entry { key, value, offset });
         }
         Ok(metadata)

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use crate::cursor::{Cursor, What};
 use crate::error::shorten;
 use crate::metadata::{self, Metadata};
-use crate::tensor::{MAX_DIMS, Shape, Tensor};
-use crate::types::{self, TensorType};
-use crate::{Error, MAGIC, split};
+use crate::tensor::{MAX_DIMS, OtherTensor, Shape, Tensor};
+use crate::types::TensorType;
+use crate::{Error, MAGIC};
 
 /// Fewest bytes of a directory entry: name length (8), empty name, rank (4), one dimension (8),
 /// type (4), offset (8).
@@ -20,7 +20,9 @@ pub struct Gguf<'a> {
     pub(crate) alignment: u32,
     pub(crate) metadata: Metadata<'a>,
     pub(crate) tensors: Vec<Tensor<'a>>,
-    pub(crate) index: HashMap<&'a str, usize>,
+    pub(crate) others: Vec<OtherTensor<'a>>,
+    /// Where a tensor stands among `tensors`; nowhere if it is one of the others.
+    pub(crate) index: HashMap<&'a str, Option<usize>>,
 }
 
 impl<'a> Gguf<'a> {
@@ -30,9 +32,11 @@ impl<'a> Gguf<'a> {
     /// The first fault found, with its place; [`Error::LonePart`] if the file is one of several
     /// parts.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
-        let gguf = Self::parse_part(bytes, 0)?;
-        split::reject_lone_part(&gguf)?;
-        Ok(gguf)
+        let gguf = Self::survey(&[bytes])?;
+        match gguf.others.first() {
+            None => Ok(gguf),
+            Some(other) => Err(other.fault()),
+        }
     }
 
     /// Format version, 2 or 3.
@@ -55,9 +59,16 @@ impl<'a> Gguf<'a> {
         &self.tensors
     }
 
-    /// The tensor of this name, in O(1).
+    /// Tensors of types that this crate does not read, in file order; none unless the file was
+    /// [surveyed](Gguf::survey).
+    pub fn others(&self) -> &[OtherTensor<'a>] {
+        &self.others
+    }
+
+    /// The tensor of this name, in O(1), unless it is one of the [others](Gguf::others).
     pub fn tensor(&self, name: &str) -> Option<&Tensor<'a>> {
-        self.index.get(name).map(|&i| &self.tensors[i])
+        let at = self.index.get(name).copied().flatten()?;
+        Some(&self.tensors[at])
     }
 
     /// Takes tensors of four dimensions for matrices with the last one as rows: convolutions that go over what they
@@ -82,25 +93,32 @@ impl<'a> Gguf<'a> {
         let metadata = Metadata::read(cursor, entry_count)?;
         let alignment = metadata.alignment()?;
 
-        let mut entries = Vec::new();
+        let (mut entries, mut strange) = (Vec::new(), Vec::new());
         let mut index = HashMap::new();
         for n in 0..tensor_count {
             let entry = Entry::read(cursor, n)?;
-            if index.insert(entry.name, entries.len()).is_some() {
+            let at = entry.ty.is_ok().then_some(entries.len());
+            if index.insert(entry.name, at).is_some() {
                 let (tensor, offset) = (shorten(entry.name), entry.offset);
                 return Err(Error::DuplicateTensor { tensor, offset });
             }
-            entries.push(entry);
+            if at.is_some() { entries.push(entry) } else { strange.push(entry) }
         }
 
         // No overflow: the offset is within a slice, so at most isize::MAX.
         let start = cursor.offset().next_multiple_of(alignment.into());
-        let tensors = entries
-            .iter()
-            .map(|entry| entry.locate(bytes, start, alignment, part))
-            .collect::<Result<Vec<_>, _>>()?;
+        let place = Place { file: bytes, start, alignment, part };
+        let tensors =
+            entries.iter().map(|entry| entry.locate(&place)).collect::<Result<Vec<_>, _>>()?;
         reject_overlap(&tensors)?;
-        Ok(Gguf { version, alignment, metadata, tensors, index })
+        let mut others = strange
+            .iter()
+            .map(|entry| entry.locate_other(&place))
+            .collect::<Result<Vec<_>, _>>()?;
+        if !others.is_empty() {
+            measure(&mut others, &tensors, bytes.len());
+        }
+        Ok(Gguf { version, alignment, metadata, tensors, others, index })
     }
 }
 
@@ -122,11 +140,13 @@ fn read_version(cursor: &mut Cursor<'_>) -> Result<u32, Error> {
     }
 }
 
-/// A directory entry whose name, shape and type are sound; its place is not yet checked.
+/// A directory entry whose name and shape are sound; its place is not yet checked.
 struct Entry<'a> {
     name: &'a str,
     shape: Shape,
-    ty: TensorType,
+    /// Its type; of one that is not read, its id and where that stands.
+    ty: Result<TensorType, (u32, u64)>,
+    /// Bytes of its data, if the type is known.
     bytes: usize,
     /// Offset of its data within the data section.
     data_offset: u64,
@@ -165,42 +185,87 @@ impl<'a> Entry<'a> {
 
         let type_offset = cursor.offset();
         let id = cursor.u32(what)?;
-        let ty = TensorType::from_id(id).ok_or_else(|| match types::unsupported_name(id) {
-            Some(name) => Error::UnsupportedType { tensor: tensor(), offset: type_offset, name },
-            None => Error::UnknownType { tensor: tensor(), offset: type_offset, id },
-        })?;
-        if !shape.cols().is_multiple_of(ty.block_len()) {
-            return Err(Error::PartialBlock { tensor: tensor(), offset, cols: shape.cols(), ty });
-        }
-        let bytes = ty.bytes_for(shape.elements()).ok_or_else(too_large)?;
+        let ty = TensorType::from_id(id).ok_or((id, type_offset));
+        let bytes = match ty {
+            Ok(ty) if !shape.cols().is_multiple_of(ty.block_len()) => {
+                return Err(Error::PartialBlock {
+                    tensor: tensor(),
+                    offset,
+                    cols: shape.cols(),
+                    ty,
+                });
+            }
+            Ok(ty) => ty.bytes_for(shape.elements()).ok_or_else(too_large)?,
+            Err(_) => 0,
+        };
         let data_offset = cursor.u64(what)?;
         Ok(Entry { name, shape, ty, bytes, data_offset, offset: start })
     }
 
-    /// Finds the data in `file`, whose data section begins at `start`.
-    fn locate(
-        &self,
-        file: &'a [u8],
-        start: u64,
-        alignment: u32,
-        part: usize,
-    ) -> Result<Tensor<'a>, Error> {
-        let Entry { name, shape, ty, bytes, data_offset, .. } = *self;
+    /// Finds the data in a file.
+    fn locate(&self, place: &Place<'a>) -> Result<Tensor<'a>, Error> {
+        let Entry { name, shape, ty, bytes, .. } = *self;
+        let (offset, rest) = self.begin(place)?;
+        match (ty, offset, rest.get(..bytes)) {
+            (Ok(ty), Some(offset), Some(data)) => {
+                Ok(Tensor { name, shape, ty, data, offset, part: place.part })
+            }
+            _ => Err(self.out_of_bounds(rest)),
+        }
+    }
+
+    /// The same where it is not known how many bytes there should be. Some there must be.
+    fn locate_other(&self, place: &Place<'a>) -> Result<OtherTensor<'a>, Error> {
+        let Entry { name, shape, ty, .. } = *self;
+        let (offset, rest) = self.begin(place)?;
+        match (ty, offset) {
+            (Err((type_id, type_offset)), Some(offset)) if !rest.is_empty() => {
+                let (bytes, part) = (rest.len(), place.part);
+                Ok(OtherTensor { name, shape, type_id, bytes, offset, part, type_offset })
+            }
+            _ => Err(Entry { bytes: 1, ..*self }.out_of_bounds(rest)),
+        }
+    }
+
+    /// Where the data begin, if that is in the file, and the file from there on.
+    fn begin(&self, place: &Place<'a>) -> Result<(Option<u64>, &'a [u8]), Error> {
+        let Entry { name, data_offset, .. } = *self;
+        let Place { file, start, alignment, .. } = *place;
         if !data_offset.is_multiple_of(alignment.into()) {
             let tensor = shorten(name);
             return Err(Error::Misaligned { tensor, offset: data_offset, alignment });
         }
         let offset = start.checked_add(data_offset).filter(|&o| o <= file.len() as u64);
-        let rest = offset.map_or(&file[..0], |o| &file[o as usize..]);
-        match (offset, rest.get(..bytes)) {
-            (Some(offset), Some(data)) => Ok(Tensor { name, shape, ty, data, offset, part }),
-            _ => Err(Error::DataOutOfBounds {
-                tensor: shorten(name),
-                offset: data_offset,
-                needed: bytes as u64,
-                available: rest.len() as u64,
-            }),
+        Ok((offset, offset.map_or(&file[..0], |o| &file[o as usize..])))
+    }
+
+    fn out_of_bounds(&self, rest: &[u8]) -> Error {
+        Error::DataOutOfBounds {
+            tensor: shorten(self.name),
+            offset: self.data_offset,
+            needed: self.bytes as u64,
+            available: rest.len() as u64,
         }
+    }
+}
+
+/// A file whose data section begins at `start`.
+struct Place<'a> {
+    file: &'a [u8],
+    start: u64,
+    alignment: u32,
+    part: usize,
+}
+
+/// Gives each of the others the bytes up to the next tensor.
+fn measure(others: &mut [OtherTensor<'_>], tensors: &[Tensor<'_>], end: usize) {
+    let all = tensors.iter().map(|t| t.offset).chain(others.iter().map(|t| t.offset));
+    let mut starts: Vec<u64> = all.collect();
+    starts.sort_unstable();
+    for other in others {
+        let next = starts.partition_point(|&start| start <= other.offset);
+        let next = starts.get(next).map_or(end as u64, |&start| start);
+        other.bytes = (next - other.offset) as usize;
     }
 }
 

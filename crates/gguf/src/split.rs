@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::error::shorten;
 use crate::{Error, Gguf, Metadata};
 
 /// Which part a file is, from 0.
@@ -22,6 +23,26 @@ impl<'a> Gguf<'a> {
     /// [`Error::InPart`] for a fault in one of them, [`Error::SplitMismatch`] when they are out of
     /// order or incomplete, [`Error::DuplicateTensor`] when two hold a tensor of the same name.
     pub fn parse_split(parts: &[&'a [u8]]) -> Result<Self, Error> {
+        let whole = Self::join(parts)?;
+        match whole.others.first() {
+            None => Ok(whole),
+            Some(other) => in_part(other.part, Err(other.fault())),
+        }
+    }
+
+    /// Parses a model from its one file, or from all of its parts in order, for a look at it: tensors of types that
+    /// this crate does not read are [others](Gguf::others). [`Gguf::parse`] and [`Gguf::parse_split`] refuse them.
+    ///
+    /// # Errors
+    /// As these two, but for such types.
+    pub fn survey(parts: &[&'a [u8]]) -> Result<Self, Error> {
+        let [one] = parts else { return Self::join(parts) };
+        let gguf = Self::parse_part(one, 0)?;
+        reject_lone_part(&gguf)?;
+        Ok(gguf)
+    }
+
+    fn join(parts: &[&'a [u8]]) -> Result<Self, Error> {
         let (&first, rest) = parts.split_first().ok_or(Error::NoParts)?;
         let mut whole = parse_part(first, 0)?;
         if rest.is_empty() && whole.metadata.get(COUNT).is_none() {
@@ -35,17 +56,22 @@ impl<'a> Gguf<'a> {
             if let Some(claim) = in_part(i + 1, part.metadata.opt_u64(TENSORS))? {
                 check(i + 1, TENSORS, claim, total)?;
             }
+            let twice =
+                |name: &str, offset| Error::DuplicateTensor { tensor: shorten(name), offset };
             for tensor in part.tensors {
-                if whole.index.insert(tensor.name, whole.tensors.len()).is_some() {
-                    return Err(Error::DuplicateTensor {
-                        tensor: crate::error::shorten(tensor.name),
-                        offset: tensor.offset,
-                    });
+                if whole.index.insert(tensor.name, Some(whole.tensors.len())).is_some() {
+                    return Err(twice(tensor.name, tensor.offset));
                 }
                 whole.tensors.push(tensor);
             }
+            for other in part.others {
+                if whole.index.insert(other.name, None).is_some() {
+                    return Err(twice(other.name, other.offset));
+                }
+                whole.others.push(other);
+            }
         }
-        check(0, TENSORS, total, whole.tensors.len() as u64)?;
+        check(0, TENSORS, total, (whole.tensors.len() + whole.others.len()) as u64)?;
         Ok(whole)
     }
 }

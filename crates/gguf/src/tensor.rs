@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::TensorType;
+use crate::error::shorten;
+use crate::{Error, TensorType, types};
 
 /// Most dimensions a tensor may have.
 pub const MAX_DIMS: usize = 4;
@@ -118,6 +119,45 @@ impl<'a> Tensor<'a> {
     pub fn row(&self, i: usize) -> &'a [u8] {
         assert!(i < self.rows(), "row {i} of tensor {:?} with {} rows", self.name, self.rows());
         &self.data[i * self.row_bytes()..][..self.row_bytes()]
+    }
+}
+
+/// A tensor of a type that this crate does not read: what the directory of its file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherTensor<'a> {
+    pub(crate) name: &'a str,
+    /// Dimensions, contiguous one first.
+    pub shape: Shape,
+    /// Id of its type in the file.
+    pub type_id: u32,
+    /// Bytes from its first one up to the next tensor or the end of the file: those of its data, and padding.
+    pub bytes: usize,
+    /// Where its data start in its file.
+    pub offset: u64,
+    /// The file that holds it: 0, or the index of the part of a split model.
+    pub part: usize,
+    /// Where its type id stands in the file.
+    pub(crate) type_offset: u64,
+}
+
+impl<'a> OtherTensor<'a> {
+    /// The tensor's name.
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// The name of its type, if ggml defines or once defined such a type.
+    pub fn type_name(&self) -> Option<&'static str> {
+        types::unsupported_name(self.type_id)
+    }
+
+    /// Why a model with it cannot be loaded.
+    pub fn fault(&self) -> Error {
+        let (tensor, offset) = (shorten(self.name), self.type_offset);
+        match self.type_name() {
+            Some(name) => Error::UnsupportedType { tensor, offset, name },
+            None => Error::UnknownType { tensor, offset, id: self.type_id },
+        }
     }
 }
 

@@ -166,26 +166,20 @@ impl<'a> Value<'a> {
             ValueType::U64 => Value::U64(u64::from_le_bytes(cursor.array(what)?)),
             ValueType::I64 => Value::I64(i64::from_le_bytes(cursor.array(what)?)),
             ValueType::F64 => Value::F64(f64::from_le_bytes(cursor.array(what)?)),
-            ValueType::Bool => {
-                let offset = cursor.offset();
-                let byte = cursor.take(1, what)?;
-                check_bools(byte, offset, what)?;
-                Value::Bool(byte[0] == 1)
-            }
+            // As ggml reads it: the specification allows 0 and 1 only, and some writers differ.
+            ValueType::Bool => Value::Bool(cursor.array::<1>(what)? != [0]),
             ValueType::Str => Value::Str(cursor.string(what)?),
             ValueType::Array => Value::Array(Array::read(cursor, what, depth)?),
         })
     }
 }
 
-fn check_bools(bytes: &[u8], offset: u64, what: What<'_>) -> Result<(), Error> {
-    match bytes.iter().position(|&b| b > 1) {
-        None => Ok(()),
-        Some(i) => Err(Error::BadBool {
-            what: what.to_string(),
-            offset: offset + i as u64,
-            byte: bytes[i],
-        }),
+/// The first boolean byte other than 0 and 1 of a value that was read from `bytes`.
+pub(crate) fn odd_bool(value: &Value<'_>, bytes: &[u8]) -> Option<u8> {
+    match value {
+        Value::Bool(_) => bytes.iter().copied().find(|&byte| byte > 1),
+        Value::Array(array) => array.odd_bool(),
+        _ => None,
     }
 }
 
@@ -257,6 +251,14 @@ impl<'a> Array<'a> {
             .then(|| self.values().filter_map(|v| v.as_float()))
     }
 
+    fn odd_bool(&self) -> Option<u8> {
+        match self.ty {
+            ValueType::Bool => self.bytes.iter().copied().find(|&byte| byte > 1),
+            ValueType::Array => self.values().find_map(|value| odd_bool(&value, &[])),
+            _ => None,
+        }
+    }
+
     /// Type, length and elements, all as in the file.
     pub(crate) fn parts(&self) -> (ValueType, u64, &'a [u8]) {
         (self.ty, self.len as u64, self.bytes)
@@ -282,12 +284,7 @@ impl<'a> Array<'a> {
                 }
             }
             // No overflow: `count` has just seen that so many bytes follow.
-            _ => {
-                let bytes = cursor.take(len * ty.least_bytes(), what)?;
-                if ty == ValueType::Bool {
-                    check_bools(bytes, start, what)?;
-                }
-            }
+            _ => _ = cursor.take(len * ty.least_bytes(), what)?,
         }
         Ok(Array { ty, len: len as usize, bytes: cursor.since(start) })
     }

@@ -202,18 +202,37 @@ fn values() {
         let file = File::with(entry("k", ARRAY, &array(id, 0, &[])));
         refused!(file, Error::UnknownValueType { id: i, .. } if i == id);
     }
-    let file = File::with(entry("k", BOOL, &[2]));
-    let at = file.entry_offset(5) + 8 + 1 + 4;
-    refused!(file, Error::BadBool { byte: 2, offset, .. } if offset == at);
-    let file = File::with(entry("k", ARRAY, &array(BOOL, 3, &[0, 1, 255])));
-    refused!(file, Error::BadBool { byte: 255, offset, .. } if offset == at + 12 + 2);
-
     for length in [1 << 20, i64::MAX as u64, u64::MAX - 7, u64::MAX] {
         let value = length.to_le_bytes();
         refused!(File::with(entry("k", STR, &value)), Error::Truncated { needed, .. } if needed == length);
         let file = File::with(entry("k", ARRAY, &array(STR, 1, &value)));
         refused!(file, Error::Truncated { needed, .. } if needed == length);
     }
+}
+
+/// ggml takes every byte but 0 for true.
+#[test]
+fn booleans_of_other_bytes_are_true_and_named() {
+    let mut file = File::good();
+    let flags = array(BOOL, 4, &[0, 255, 1, 3]);
+    let nested = array(ARRAY, 2, &[array(BOOL, 1, &[1]), array(BOOL, 2, &[0, 9])].concat());
+    file.entries.push(entry("odd", BOOL, &[2]));
+    file.entries.push(entry("odd.flags", ARRAY, &flags));
+    file.entries.push(entry("odd.nested", ARRAY, &nested));
+    file.entries.push(entry("even", BOOL, &[0]));
+    // Bytes above 1 are common in values of other types.
+    file.entries.push(entry("text", STR, &string([7, 7])));
+    file.entries.push(entry("bytes", ARRAY, &array(0, 2, &[7, 7])));
+    let bytes = file.bytes();
+    let gguf = Gguf::parse(&bytes).unwrap();
+    let metadata = gguf.metadata();
+    assert_eq!(metadata.odd_bools(), [("odd", 2), ("odd.flags", 255), ("odd.nested", 9)]);
+    assert_eq!((metadata.bool("odd").unwrap(), metadata.bool("even").unwrap()), (true, false));
+    let values: Vec<Value<'_>> = metadata.array("odd.flags").unwrap().values().collect();
+    assert_eq!(values, [false, true, true, true].map(Value::Bool));
+    assert_eq!(metadata.get("odd.nested").unwrap().to_string(), "[[true], [false, true]]");
+    let even = File::good().bytes();
+    assert!(Gguf::parse(&even).unwrap().metadata().odd_bools().is_empty());
 }
 
 #[test]
@@ -313,6 +332,46 @@ fn types() {
     for id in [999, u32::MAX] {
         refused!(of(id), Error::UnknownType { id: i, .. } if i == id);
     }
+}
+
+#[test]
+fn a_survey_shows_tensors_of_other_types() {
+    let mut file = File::good();
+    // Behind `a` and `b` of the sound file, and one between them in the data section.
+    file.data.resize(256, 0);
+    file.tensors.push(tensor("old", &[32, 2], 31, 64));
+    file.tensors.push(tensor("c", &[8], F32, 128));
+    file.tensors.push(tensor("new", &[7, 3], 1000, 192));
+    let bytes = file.bytes();
+    let gguf = Gguf::survey(&[&bytes]).unwrap();
+    let names: Vec<&str> = gguf.tensors().iter().map(|tensor| tensor.name()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    let [old, new] = gguf.others() else { panic!("{:?}", gguf.others()) };
+    assert_eq!(
+        (old.name(), old.type_name(), old.shape.dims(), old.bytes),
+        ("old", Some("Q4_0_4_4"), &[32, 2][..], 64)
+    );
+    assert_eq!((new.name(), new.type_name(), new.type_id, new.bytes), ("new", None, 1000, 64));
+    assert!(gguf.tensor("c").is_some() && gguf.tensor("old").is_none());
+    // To load is to refuse, with the first one's name.
+    refused!(file, Error::UnsupportedType { tensor, name: "Q4_0_4_4", .. } if tensor == "old");
+    let survey = |file: &File| Gguf::survey(&[&file.bytes()]).map(|_| ()).unwrap_err();
+    let with = |more| {
+        let mut file = File::good();
+        file.tensors.push(more);
+        survey(&file)
+    };
+    // Everything else is checked.
+    assert!(matches!(with(tensor("a", &[1], 31, 64)), Error::DuplicateTensor { .. }));
+    assert!(matches!(with(tensor("t", &[0], 31, 64)), Error::ZeroDim { .. }));
+    assert!(matches!(with(tensor("t", &[1 << 40, 1 << 40], 31, 64)), Error::ShapeTooLarge { .. }));
+    assert!(matches!(with(tensor("t", &[1], 31, 65)), Error::Misaligned { .. }));
+    assert!(matches!(with(tensor("t", &[1], 31, 64)), Error::DataOutOfBounds { needed: 1, .. }));
+    assert!(matches!(with(tensor("t", &[1], 31, 1 << 40)), Error::DataOutOfBounds { .. }));
+    assert!(matches!(
+        survey(&File::with_tensor(tensor("t", &[99], F32, 64))),
+        Error::DataOutOfBounds { .. }
+    ));
 }
 
 #[test]

@@ -12,11 +12,17 @@
 use crate::Error;
 use crate::name::{Repo, Site};
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Folders below a snapshot that are looked into.
 const DEPTH: usize = 6;
+
+/// The lock that is held while a file or link of a repository is put in its place.
+const PLACING: &str = "placing";
+
+/// What it is until then, in the repository's folder.
+const UNPLACED: &str = ".unplaced";
 
 /// A repository's folder in a cache.
 #[derive(Clone, Debug)]
@@ -75,7 +81,7 @@ impl RepoFolder {
         let blobs = self.blobs();
         fs::create_dir_all(&blobs).map_err(Error::io("make", &blobs))?;
         let tag = self.root.join("CACHEDIR.TAG");
-        if !tag.exists() {
+        if fs::metadata(&tag).map_or(0, |tag| tag.len()) == 0 {
             let text = "Signature: 8a477f597d28d172789f06886806bc55\n\
                         # This is a cache directory: see https://bford.info/cachedir/\n";
             fs::write(&tag, text).map_err(Error::io("write", &tag))?;
@@ -107,8 +113,10 @@ impl RepoFolder {
             // Who had it may have removed the file: then others lock a new one of the same name.
             let own = same_file::Handle::from_file(file.try_clone().map_err(&fault)?);
             let own = own.map_err(&fault)?;
-            if same_file::Handle::from_path(&path).is_ok_and(|now| now == own) {
-                return Ok(Lock { _file: file });
+            match same_file::Handle::from_path(&path) {
+                Ok(now) if now == own => return Ok(Lock { _file: file }),
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fault(e)),
+                Ok(_) | Err(_) => {}
             }
         }
     }
@@ -134,16 +142,25 @@ impl RepoFolder {
         if fs::read_link(&pointer).is_ok_and(|old| old == target) {
             return Ok(pointer);
         }
-        match fs::remove_file(&pointer) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fault(e)),
-            _ => {}
-        }
-        match link(&target, &pointer) {
-            Ok(true) => {}
+        // The old link stays until the new one is in its place.
+        let _lock = self.lock(PLACING, &mut || {})?;
+        let unplaced = self.unplaced()?;
+        match link(&target, &unplaced) {
+            Ok(true) => fs::rename(&unplaced, &pointer).map_err(&fault)?,
             Ok(false) => fs::rename(self.blob(etag), &pointer).map_err(&fault)?,
             Err(e) => return Err(fault(e)),
         }
         Ok(pointer)
+    }
+
+    /// The path of what is about to be put in its place, for the holder of that lock; what a crash has left there is
+    /// removed.
+    fn unplaced(&self) -> Result<PathBuf, Error> {
+        let path = self.folder().join(UNPLACED);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", &path)(e)),
+            _ => Ok(path),
+        }
     }
 
     /// Records the commit that a branch is at.
@@ -154,7 +171,11 @@ impl RepoFolder {
         if fs::read_to_string(&path).is_ok_and(|old| old == commit) {
             return Ok(());
         }
-        fs::write(&path, commit).map_err(Error::io("write", &path))
+        let _lock = self.lock(PLACING, &mut || {})?;
+        let unplaced = self.unplaced()?;
+        let written = File::create_new(&unplaced)
+            .and_then(|mut file| file.write_all(commit.as_bytes()).and_then(|()| file.sync_all()));
+        written.and_then(|()| fs::rename(&unplaced, &path)).map_err(Error::io("write", &path))
     }
 
     /// Removes files from all commits, and blobs that no commit links to any more; the whole folder when
@@ -303,6 +324,23 @@ mod tests {
         let all = RepoFolder::all(root.path(), Site::HuggingFace);
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].0, repo());
+    }
+
+    #[test]
+    fn what_a_crash_has_left_unplaced_is_in_nobodys_way() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = RepoFolder::new(root.path(), &repo());
+        blob(&folder, "e");
+        folder.set_branch("main", "c").unwrap();
+        // A link that leads to nothing, and a file.
+        let unplaced = folder.folder().join(UNPLACED);
+        assert!(link(Path::new("nowhere"), &unplaced).unwrap());
+        folder.set_branch("main", "d").unwrap();
+        assert_eq!(fs::read_to_string(folder.folder().join("refs/main")).unwrap(), "d");
+        fs::write(&unplaced, "half").unwrap();
+        let pointer = folder.link("d", "m.gguf", "e").unwrap();
+        assert_eq!(fs::read_to_string(pointer).unwrap(), "e");
+        assert!(unplaced.symlink_metadata().is_err());
     }
 
     #[test]

@@ -186,6 +186,9 @@ fn trouble(url: &str, error: ureq::Error) -> Trouble {
         ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
             Trouble::Unreachable { host, why: "connection refused".into() }
         }
+        ureq::Error::Io(source) if is_out_of_descriptors(&source) => {
+            Trouble::Final(Error::Io { what: format!("cannot connect to {host}"), source })
+        }
         ureq::Error::Timeout(_) => {
             Trouble::Passing { why: format!("{host} sends nothing"), wait: None }
         }
@@ -193,6 +196,12 @@ fn trouble(url: &str, error: ureq::Error) -> Trouble {
         ureq::Error::Protocol(e) => Trouble::Passing { why: format!("{host}: {e}"), wait: None },
         other => Trouble::Unreachable { host, why: other.to_string() },
     }
+}
+
+/// Whether the process or the system has no file descriptors left: that does not pass while it waits.
+fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    // ENFILE and EMFILE have these numbers on all Unix systems.
+    cfg!(unix) && matches!(error.raw_os_error(), Some(23 | 24))
 }
 
 /// What an answer that is no success means.

@@ -273,6 +273,7 @@ impl Hub {
                 }
                 report(Event::End);
             }
+            partial::tidy(&folder, &file.checksum)?;
             folder.link(&remote.commit, &file.path, etag)?;
         }
         folder.set_branch(remote.branch, &remote.commit)?;

@@ -173,6 +173,15 @@ impl Partial {
     }
 }
 
+/// Removes what a crash has left beside a blob that is whole.
+pub(crate) fn tidy(folder: &RepoFolder, checksum: &Checksum) -> Result<(), Error> {
+    let path = folder.blob(&format!("{}{MAP}", checksum.hex()));
+    match fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", &path)(e)),
+        _ => Ok(()),
+    }
+}
+
 /// The unfinished downloads among a repository's blobs.
 pub(crate) fn unfinished(blobs: &Path) -> Vec<Unfinished> {
     let maps = crate::cache::names(blobs).into_iter().filter(|name| name.ends_with(MAP));
@@ -188,6 +197,9 @@ pub(crate) fn unfinished(blobs: &Path) -> Vec<Unfinished> {
         let file = lines.next()?.to_owned();
         let whole = lines.next()?.bytes().filter(|b| *b == b'1').count() as u64;
         let data_path = blobs.join(name.replace(MAP, DATA));
+        if length(&data_path) != Some(size) {
+            return None;
+        }
         Some(Unfinished {
             file,
             done: (whole * BLOCK).min(size),
@@ -281,6 +293,21 @@ mod tests {
         let mut byte = [0];
         crate::at::read_exact(partial.data(), &mut byte, 3).unwrap();
         assert_eq!((byte[0], old.exists()), (7, false));
+    }
+
+    #[test]
+    fn a_map_beside_a_whole_blob_is_no_download() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = folder(root.path());
+        let partial = open(&folder);
+        let (data, map) = (partial.data_path.clone(), partial.map_path.clone());
+        drop(partial);
+        // A crash between the last two steps of `finish`.
+        fs::rename(&data, folder.blob(checksum().hex())).unwrap();
+        assert!(map.exists() && unfinished(&folder.blobs()).is_empty());
+        tidy(&folder, &checksum()).unwrap();
+        tidy(&folder, &checksum()).unwrap();
+        assert!(!map.exists());
     }
 
     #[test]

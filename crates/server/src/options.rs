@@ -57,9 +57,11 @@ pub struct Options {
     pub stop: Vec<String>,
     /// Most tokens of an answer, where a request does not say.
     pub answer_limit: Option<usize>,
-    /// Folder in which clients may save what slots have left; it must be there. The model must be loaded with
-    /// [`saves`](arclight_engine::ReplicaOptions::saves).
+    /// Folder in which clients may save what slots have left; [`open_slot_folder`](crate::open_slot_folder) makes it.
+    /// The model must be loaded with [`saves`](arclight_engine::ReplicaOptions::saves).
     pub slot_saves: Option<PathBuf>,
+    /// Bytes that the files of that folder may have together.
+    pub slot_save_bytes: u64,
     /// How hidden states become the vector of a text. `None`: as the model's file says, which means the
     /// last token's if it says nothing.
     pub pooling: Option<Pooling>,
@@ -114,6 +116,7 @@ impl Default for Options {
             stop: Vec::new(),
             answer_limit: None,
             slot_saves: None,
+            slot_save_bytes: 16 << 30,
             pooling: None,
             media: Media::default(),
             files: None,

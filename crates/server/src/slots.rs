@@ -1,18 +1,28 @@
 //! `POST /slots/{id}?action=save|restore|erase`, with the fields of llama-server: what the last request of a slot has
 //! left in the prefix cache, in a file and back.
 
+use crate::batch::apart;
+use crate::disk::{self, Unread};
 use crate::fault::Fault;
 use crate::http::{Body, Named};
-use crate::state::App;
+use crate::saves;
+use crate::state::{App, Model};
 use axum::Json as JsonBody;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::Semaphore;
+
+/// One slot is saved or restored at a time: the whole file is in memory meanwhile.
+static TURN: Semaphore = Semaphore::const_new(1);
+
+/// Bytes of a file beside its pages: more than the tokens and names of pages of any context take.
+const BESIDE_PAGES: u64 = 256 << 20;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Asked {
@@ -89,40 +99,55 @@ pub(crate) async fn act(
     let file = match action {
         Action::Erase => None,
         Action::Save | Action::Restore => {
-            Some(file_in(&folder, body.json::<SlotBody>().await?.filename)?)
+            Some(plain_name(body.json::<SlotBody>().await?.filename)?)
         }
     };
-    let model = app.model()?;
-    // It waits for a step of the engine, and for the disk.
-    let done = tokio::task::spawn_blocking(move || -> Result<Slot, Fault> {
+    let (model, most) = (app.model()?, app.now().slot_save_bytes);
+    let turn = TURN.acquire().await.map_err(|_| Fault::internal("slots are closed"))?;
+    // It waits for a step of the engine, and for the disk. A client that goes away does not stop it.
+    let done = apart(move || -> Result<Slot, Fault> {
+        let _turn = turn;
         let begin = Instant::now();
         let ms = |begin: Instant| begin.elapsed().as_secs_f64() * 1e3;
-        let Some((filename, path)) = file else {
+        let Some(filename) = file else {
             return Ok(Slot::Erased { id_slot, n_erased: model.replicas.erase_slot(id_slot)? });
         };
         if let Action::Save = action {
             let (bytes, n_saved) = model.replicas.save_slot(id_slot)?;
-            write(&path, &bytes).map_err(|e| Fault::internal(format!("{filename}: {e}")))?;
+            saves::save(&folder, &filename, &bytes, most)?;
             let (n_written, timings) = (bytes.len(), SaveTime { save_ms: ms(begin) });
             return Ok(Slot::Saved { id_slot, filename, n_saved, n_written, timings });
         }
-        let bytes = std::fs::read(&path).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => {
-                Fault::field("filename", format!("there is no {filename}"))
-            }
-            _ => Fault::internal(format!("{filename}: {e}")),
-        })?;
+        let bytes = read(&folder, &filename, most.min(largest(&model)))?;
         let n_read = bytes.len();
         let n_restored = model.replicas.restore_slot(id_slot, bytes)?;
         let timings = RestoreTime { restore_ms: ms(begin) };
         Ok(Slot::Restored { id_slot, filename, n_restored, n_read, timings })
     });
-    let done = done.await.map_err(|_| Fault::internal("the slot could not be served"))?;
+    let done = done.await.map_err(|e| disk::refused("the slot could not be served", &e))?;
     done.map(JsonBody)
 }
 
-/// A file of the folder itself, whatever a client calls it.
-fn file_in(folder: &Path, name: String) -> Result<(String, PathBuf), Fault> {
+/// Bytes of the largest file that can be restored: the KV cache has no room for more pages.
+fn largest(model: &Model) -> u64 {
+    let nodes = model.replicas.replicas().iter().flat_map(|replica| &replica.report.nodes);
+    nodes.map(|node| node.kv as u64).sum::<u64>() + BESIDE_PAGES
+}
+
+fn read(folder: &Path, name: &str, most: u64) -> Result<Vec<u8>, Fault> {
+    let fault = |why: String| Fault::field("filename", why);
+    disk::read_plain(&folder.join(name), most).map_err(|unread| match unread {
+        Unread::Missing => fault(format!("there is no {name}")),
+        Unread::NotPlain => fault(format!("{name} is not a regular file")),
+        Unread::TooLarge(bytes) => fault(format!(
+            "{name} has {bytes} bytes: at most {most} can be restored here (--slot-save-bytes, and the KV cache's size)"
+        )),
+        Unread::Io(error) => disk::refused(&format!("{name} cannot be read"), &error),
+    })
+}
+
+/// The name of a file of the folder itself.
+fn plain_name(name: String) -> Result<String, Fault> {
     let mut parts = Path::new(&name).components();
     let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
     let fine = plain
@@ -135,17 +160,7 @@ fn file_in(folder: &Path, name: String) -> Result<(String, PathBuf), Fault> {
             "filename must be the name of a file, without a folder",
         ));
     }
-    let path = folder.join(&name);
-    Ok((name, path))
-}
-
-/// Writes a file that is there whole or not at all.
-fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let unfinished = path.with_added_extension("tmp");
-    let written = std::fs::write(&unfinished, bytes);
-    written.and_then(|()| std::fs::rename(&unfinished, path)).inspect_err(|_| {
-        let _ = std::fs::remove_file(&unfinished);
-    })
+    Ok(name)
 }
 
 #[cfg(test)]
@@ -154,11 +169,9 @@ mod tests {
 
     #[test]
     fn names_stay_in_the_folder() {
-        let folder = Path::new("/saves");
-        let file = |name: &str| file_in(folder, name.to_owned()).map(|(_, path)| path);
-        assert_eq!(file("a chat.bin").unwrap(), Path::new("/saves/a chat.bin"));
+        assert_eq!(plain_name("a chat.bin".to_owned()).unwrap(), "a chat.bin");
         for name in ["", ".", "..", "../a", "/a", "a/b", "a/", ".hidden", "a\\b", "c:d", "a\0"] {
-            assert!(file(name).is_err(), "{name:?}");
+            assert!(plain_name(name.to_owned()).is_err(), "{name:?}");
         }
     }
 }

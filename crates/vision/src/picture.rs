@@ -21,6 +21,9 @@ impl Default for Bounds {
 /// Bytes that a decoder takes for a pixel, at most: four colours of 32 bits, twice.
 const BYTES_PER_PIXEL: u64 = 32;
 
+/// Pixels for which a decoder always has room: it is to get as far as the header, whose size is checked.
+const LEAST_PIXELS: u64 = 1 << 20;
+
 /// An image: rows of pixels, three colours each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
@@ -46,7 +49,7 @@ impl Picture {
         }
         reader.set_format(format);
         let mut limits = Limits::default();
-        limits.max_alloc = Some(bounds.pixels.saturating_mul(BYTES_PER_PIXEL));
+        limits.max_alloc = Some(bounds.pixels.max(LEAST_PIXELS).saturating_mul(BYTES_PER_PIXEL));
         reader.limits(limits);
         let mut decoder = reader.into_decoder().map_err(fault)?;
         let (width, height) = decoder.dimensions();
@@ -145,6 +148,7 @@ mod tests {
         assert!(of(600).is_ok());
         let error = of(599).unwrap_err().to_string();
         assert!(error.contains("20 by 30") && error.contains("599"), "{error}");
+        assert!(matches!(of(0), Err(Error::TooLarge { width: 20, height: 30, most: 0 })));
     }
 
     #[test]

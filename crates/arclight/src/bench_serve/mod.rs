@@ -9,6 +9,7 @@ mod table;
 use crate::error::Error;
 use crate::interrupt::{self, Answering};
 use crate::output::Output;
+use crate::replace;
 use crate::term::{self, note};
 pub(crate) use args::BenchServeArgs;
 use args::Plan;
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &BenchServeArgs) -> Result<(), Error> {
     table::print_all(&report, &mut out)?;
     out.data(&report, &["/levels"])?;
     if let Some(path) = &args.plot {
-        std::fs::write(path, plot::svg(&report)).map_err(|e| Error::write(path, e))?;
+        replace::bytes(path, plot::svg(&report).as_bytes()).map_err(|e| Error::write(path, e))?;
         note!("{} written", path.display());
     }
     match report.levels.iter().any(|level| level.interrupted) {

@@ -15,7 +15,7 @@ use crate::screen::Screen;
 use crate::session::{Answer, AnswerOptions, End, Session};
 use crate::speculate::SpeculateArgs;
 use crate::term::note;
-use crate::{interrupt, load, run};
+use crate::{interrupt, load, replace, run};
 use arclight_engine::{LoadOptions, ModelFile, Prompt};
 use clap::{Args, ValueHint};
 use commands::Command;
@@ -410,7 +410,7 @@ impl Chat {
                 let what = if self.system.is_some() { "" } else { "out" };
                 note!("[a new conversation, with{what} a system message]");
             }
-            Command::Save(path) => match std::fs::write(&path, self.transcript()) {
+            Command::Save(path) => match replace::bytes(&path, self.transcript().as_bytes()) {
                 Ok(()) => note!("[saved as {}]", path.display()),
                 Err(e) => anstream::eprintln!("cannot write {}: {e}", path.display()),
             },

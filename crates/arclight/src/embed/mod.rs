@@ -5,6 +5,7 @@ mod npy;
 use crate::args::{MachineArgs, ModelArg, count};
 use crate::error::Error;
 use crate::load;
+use crate::replace;
 use crate::term::{self, note};
 use arclight_engine::{LoadOptions, ModelFile, ReplicaOptions, Replicas, Request};
 use clap::{Args, ValueEnum, ValueHint};
@@ -256,7 +257,7 @@ impl EmbedArgs {
             }
         }
         match &self.output {
-            Some(path) => std::fs::write(path, bytes).map_err(|e| Error::write(path, e))?,
+            Some(path) => replace::bytes(path, &bytes).map_err(|e| Error::write(path, e))?,
             None => std::io::stdout().lock().write_all(&bytes)?,
         }
         Ok(())

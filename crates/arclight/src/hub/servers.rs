@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::home;
+use crate::replace;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,7 +59,7 @@ impl Running {
         };
         let file = folder.join(format!("{pid}.json"));
         let text = serde_json::to_vec(&server).expect("numbers and text");
-        fs::write(&file, text).map_err(|e| Error::write(&file, e))?;
+        replace::bytes(&file, &text).map_err(|e| Error::write(&file, e))?;
         Ok(Running(file))
     }
 }

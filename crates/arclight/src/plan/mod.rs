@@ -20,6 +20,7 @@ mod table;
 use crate::args::{KvArgs, List, count, counts};
 use crate::error::Error;
 use crate::output::{Output, OutputArgs};
+use crate::replace;
 use crate::term::note;
 use clap::{Args, ValueHint};
 use engines::EngineArg;
@@ -139,7 +140,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
     let outcome = Outcome::of(&target, &model, &args.engine, &question)?;
     if let Some(path) = &args.plot {
         let svg = plot::svg(&target, &model, &outcome)?;
-        std::fs::write(path, svg).map_err(|e| Error::write(path, e))?;
+        replace::bytes(path, svg.as_bytes()).map_err(|e| Error::write(path, e))?;
     }
     if !out.data(&outcome.json(&target, &model), &["/rows"])? {
         table::print(&mut out, &target, &model, &outcome)?;

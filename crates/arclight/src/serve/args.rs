@@ -100,6 +100,16 @@ pub(crate) struct ServeArgs {
     /// Folder in which clients may save what a request has left, and restore it, by /slots
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_prefix_cache")]
     slot_save_path: Option<PathBuf>,
+    /// Bytes that the files of --slot-save-path may have together, with K, M, G or T for KiB to TiB; a save beyond it
+    /// is refused
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_parser = bytes,
+        default_value = "16G",
+        requires = "slot_save_path"
+    )]
+    slot_save_bytes: u64,
     /// How the model marks reasoning and tool calls, if its chat template does not tell: hermes,
     /// llama3, mistral, ... [default: told from the template]
     #[arg(long, value_name = "FAMILY")]
@@ -333,9 +343,10 @@ impl ServeArgs {
     pub(crate) fn options(&self, file: &Path) -> Result<Options, Error> {
         let seconds = |n: u64| Duration::from_secs(n);
         if let Some(folder) = &self.slot_save_path {
-            std::fs::create_dir_all(folder)
+            arclight_server::open_slot_folder(folder)
                 .map_err(|e| Error::Usage(format!("--slot-save-path {}: {e}", folder.display())))?;
         }
+        let pixels = (self.max_image_megapixels as u64).saturating_mul(1_000_000);
         let names =
             if self.alias.is_empty() { vec![self.name_of(file)] } else { self.alias.clone() };
         Ok(Options {
@@ -357,9 +368,11 @@ impl ServeArgs {
             sampler: self.sampling.params()?,
             pooling: self.pooling.map(Into::into),
             slot_saves: self.slot_save_path.clone(),
+            slot_save_bytes: self.slot_save_bytes,
             media: Media {
                 folder: self.media_path.clone(),
-                pixels: (self.max_image_megapixels as u64).saturating_mul(1_000_000),
+                pixels,
+                all_pixels: Media::all_pixels(pixels),
                 bytes: (self.limits.max_body as u64) << 20,
                 ..Media::default()
             },

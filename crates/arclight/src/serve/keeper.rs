@@ -8,12 +8,12 @@ use super::several::{Kept, Maker, is_model};
 use super::stored::Stored;
 use crate::error::Error;
 use crate::model_file;
+use crate::replace;
 use arclight_server::{ModelEntry, ModelKeeper, Options, PullStep, Recipe};
 use hub::{Event, Hub, Name, Settings};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokenizer::ChatTemplate;
@@ -80,17 +80,9 @@ impl Manifest {
 
     fn save(&self, folder: &Path) -> Result<(), Error> {
         let place = Manifest::place(&self.name, folder);
-        let write = || -> std::io::Result<()> {
-            let unfinished = place.with_extension("tmp");
-            let mut file = File::create(&unfinished)?;
-            file.write_all(&serde_json::to_vec_pretty(self)?)?;
-            file.sync_all()?;
-            fs::rename(unfinished, &place)
-        };
-        write().map_err(|source| Error::Io {
-            what: format!("cannot write {}", place.display()),
-            source,
-        })
+        let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
+        let written = text.and_then(|text| replace::bytes(&place, &text));
+        written.map_err(|e| Error::write(&place, e))
     }
 }
 

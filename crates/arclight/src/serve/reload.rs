@@ -35,6 +35,7 @@ const CHANGE: [&str; 24] = [
     "read-timeout",
     "repeat-penalty",
     "request-timeout",
+    "slot-save-bytes",
     "temp",
     "top-k",
     "top-p",

@@ -4,7 +4,7 @@
 //! it was loaded with. It is no profile: whoever tunes knows more, and a profile takes its place. What cannot be read
 //! or kept is found again.
 
-use super::stored::{For, Part};
+use super::stored::{self, For};
 use crate::error::Error;
 use crate::term;
 use arclight_engine::{FewThreads, Phase};
@@ -93,7 +93,7 @@ impl Kept {
         let mut all = self.read();
         all.retain(|other| other.of != found.of);
         all.push(found.clone());
-        Part::create(&self.path)?.keep(&self.text(&all))
+        stored::keep(&self.path, &self.text(&all))
     }
 
     fn text(&self, all: &[FewThreads]) -> String {

@@ -7,7 +7,7 @@ use super::few::Kept;
 use super::hot::{Hot, Spent, WhenIdle};
 use super::requests::requests;
 use super::schedules::{Effort, Limits};
-use super::stored::{For, Part};
+use super::stored::{self, For};
 use super::{QUICK, Questions, lab};
 use crate::error::Error;
 use crate::term::note;
@@ -123,7 +123,7 @@ impl Untuned {
     /// there is nothing to choose between.
     fn search(self, when_idle: &WhenIdle, most: Duration) -> Result<Option<String>, Error> {
         // What takes a while to find must not fail to be kept.
-        drop(Part::create(&self.path)?);
+        stored::prepare(&self.path)?;
         let spent = Spent::default();
         match self.search_within(when_idle, &spent, most) {
             Err(_) if spent.is_over() => Ok(None),
@@ -147,7 +147,7 @@ impl Untuned {
         let whole = topology::layout(&Machine::read()?, None, None)?.groups;
         let line = words(&outcome.measured, &self.path);
         let profile = self.owner.profile(whole_again(outcome, loaded, &whole), spent.time());
-        Part::create(&self.path)?.keep(&profile.text())?;
+        stored::keep(&self.path, &profile.text())?;
         Ok(Some(line))
     }
 }

@@ -43,7 +43,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use stored::{For, GATHER, GATHERS, Part};
+use stored::{For, GATHER, GATHERS};
 use topology::Machine;
 use topology::topotree::{Configuration, LineTimes};
 use tree::Base;
@@ -125,7 +125,7 @@ fn tune(
     let owner = For::of(machine, replicas, &file.gguf()?)?;
     let path = args.path(&owner)?;
     // What takes minutes to find must not fail to be kept.
-    let part = Part::create(&path)?;
+    stored::prepare(&path)?;
     let start = Instant::now();
     let effort = Effort { window: args.window, ..Effort::default() };
     let parts = machine.divide(replicas).map_err(Error::usage)?;
@@ -145,7 +145,7 @@ fn tune(
     let threads = expectation.map(|e| e.threads(file, kv, &outcome, known)).transpose()?;
     let trace = seconds(&kinds, &outcome.measured, |m| m.after) / replicas as f64;
     let profile = owner.profile(outcome, start.elapsed());
-    part.keep(&profile.text())?;
+    stored::keep(&path, &profile.text())?;
     Ok(Kept { replicas, profile, path, trace, trail, threads })
 }
 

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::home;
 use crate::kernel_files::{self, KernelArgs};
 use crate::model_info::ModelInfo;
+use crate::replace;
 use crate::term::note;
 use arclight_engine::{CpuList, HugePages, LoadOptions, ModelFile, Numa, Phase, Schedules};
 use clap::{Args, ValueHint};
@@ -75,36 +76,18 @@ impl For {
     }
 }
 
-/// A profile to be: a file beside its place, so that others see the whole of it or nothing.
-pub(super) struct Part {
-    path: PathBuf,
-    part: PathBuf,
+/// Makes the folders above a profile, and checks that it can be written.
+pub(super) fn prepare(path: &Path) -> Result<(), Error> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(|e| Error::write(folder, e))?;
+    }
+    replace::probe(path).map_err(|e| Error::write(path, e))
 }
 
-impl Part {
-    /// Makes the file and the folders above it.
-    pub(super) fn create(path: &Path) -> Result<Part, Error> {
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(|e| Error::write(folder, e))?;
-        }
-        let part = path.with_extension(format!("{}.part", std::process::id()));
-        std::fs::write(&part, "").map_err(|e| Error::write(path, e))?;
-        Ok(Part { path: path.to_owned(), part })
-    }
-
-    /// Writes it and puts it into its place.
-    pub(super) fn keep(self, text: &str) -> Result<(), Error> {
-        let kept =
-            std::fs::write(&self.part, text).and_then(|()| std::fs::rename(&self.part, &self.path));
-        kept.map_err(|e| Error::write(&self.path, e))
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // Gone already when it was kept.
-        let _ = std::fs::remove_file(&self.part);
-    }
+/// Writes a profile.
+pub(super) fn keep(path: &Path, text: &str) -> Result<(), Error> {
+    prepare(path)?;
+    replace::bytes(path, text.as_bytes()).map_err(|e| Error::write(path, e))
 }
 
 fn machine_identity(machine: &Machine, replicas: usize) -> Identity {

@@ -43,6 +43,64 @@ fn inspect_shows_metadata_types_and_single_keys() {
     assert_eq!(tokens.lines().count(), 512);
 }
 
+/// A file with another number after a text that it has once, `skip` bytes on.
+fn patched(file: &mut [u8], text: &str, skip: usize, bytes: &[u8]) {
+    let at = file.windows(text.len()).position(|some| some == text.as_bytes()).expect(text);
+    file[at + text.len() + skip..][..bytes.len()].copy_from_slice(bytes);
+}
+
+#[test]
+fn inspect_shows_types_that_cannot_be_loaded() {
+    let mut bytes = std::fs::read(tiny()).unwrap();
+    // The type stands after the number of dimensions and two of them.
+    patched(&mut bytes, "blk.0.ffn_down.weight", 20, &31_u32.to_le_bytes());
+    patched(&mut bytes, "blk.1.ffn_down.weight", 20, &999_u32.to_le_bytes());
+    let path = file("other-types.gguf", &bytes);
+    let text = succeeds(&["inspect", &path, "--tensors"]);
+    for part in [
+        "Q4_0_4_4",
+        "unknown type 999",
+        "cannot be run",
+        "2 tensors of types that are not supported",
+    ] {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+    let line = text.lines().find(|line| line.contains("blk.1.ffn_down.weight")).unwrap();
+    assert!(line.contains("512 x 256") && line.contains("unknown type 999"), "{line}");
+    let (seen, known) = (
+        json(&["inspect", &path, "-o", "json", "--tensors"]),
+        json(&["inspect", tiny(), "-o", "json", "--tensors"]),
+    );
+    assert!(seen["runs"].as_str().unwrap().contains("blk.0.ffn_down.weight"), "{}", seen["runs"]);
+    assert_eq!(seen["types"]["Q4_0_4_4"]["tensors"], 1);
+    assert_eq!(seen["model"]["parameters"], known["model"]["parameters"]);
+    let names = |seen: &Value| -> Vec<Value> {
+        seen["tensors"].as_array().unwrap().iter().map(|tensor| tensor["name"].clone()).collect()
+    };
+    assert_eq!(names(&seen), names(&known));
+    for (of, was) in
+        seen["tensors"].as_array().unwrap().iter().zip(known["tensors"].as_array().unwrap())
+    {
+        assert_eq!((&of["bytes"], &of["offset"]), (&was["bytes"], &was["offset"]), "{of}");
+    }
+    // To load it is an error with the first one's name.
+    let line = fails(1, &["run", &path, "-p", "a"]);
+    assert!(line.contains("blk.0.ffn_down.weight") && line.contains("Q4_0_4_4"), "{line}");
+}
+
+#[test]
+fn a_boolean_of_another_byte_is_true_and_told() {
+    let mut bytes = Vec::new();
+    let mut writer = gguf::Writer::new();
+    writer.kv("general.architecture", "none").kv("odd.flag", true).write_to(&mut bytes).unwrap();
+    patched(&mut bytes, "odd.flag", 4, &[2]);
+    let path = file("odd-bool.gguf", &bytes);
+    let ran = run(&["inspect", &path, "--key", "odd.flag"]);
+    assert_eq!((ran.code, &*ran.out), (Some(0), "true\n"), "{}", ran.err);
+    assert!(ran.err.contains("\"odd.flag\" is a boolean with byte 2"), "{}", ran.err);
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+}
+
 #[test]
 fn inspect_says_what_keys_and_values_take() {
     let text = succeeds(&["inspect", tiny()]);

@@ -39,7 +39,8 @@ impl Key {
         for (at, byte) in bytes.iter_mut().enumerate() {
             *byte = u8::from_str_radix(&name[2 * at..2 * at + 2], 16).ok()?;
         }
-        Some(Key { name: Name(bytes), class: class.parse().ok()? })
+        // A number can be written in several ways, of which one is a key's.
+        Some(Key { name: Name(bytes), class: class.parse().ok()? }).filter(|key| key.file() == file)
     }
 }
 
@@ -376,6 +377,21 @@ mod tests {
         }
         assert_eq!(store.get(keys[3]).unwrap(), [7; 500]);
         assert!(folder.path().join("notes.txt").exists(), "other files are left alone");
+    }
+
+    #[test]
+    fn a_key_has_one_name() {
+        let file = format!("{}.3.kv", "0f".repeat(16));
+        assert_eq!(Key::of(&file), Some(key(15, 3)));
+        let (plus, upper) = ("+f".repeat(16), "0F".repeat(16));
+        for name in [
+            format!("{plus}.3.kv"),
+            format!("{upper}.3.kv"),
+            file.replace(".3.", ".03."),
+            file.replace(".3.", ".+3."),
+        ] {
+            assert_eq!(Key::of(&name), None, "{name}");
+        }
     }
 
     #[test]

@@ -15,10 +15,18 @@ fn visit(value: &Value<'_>) {
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = Gguf::parse_split(&[bytes, bytes]);
-    let gguf = match Gguf::parse(bytes) {
+    let gguf = match Gguf::survey(&[bytes]) {
         Ok(gguf) => gguf,
-        Err(error) => return assert!(error.to_string().len() < 4096),
+        Err(error) => {
+            assert!(Gguf::parse(bytes).is_err());
+            return assert!(error.to_string().len() < 4096);
+        }
     };
+    assert_eq!(Gguf::parse(bytes).is_ok(), gguf.others().is_empty());
+    for other in gguf.others() {
+        assert!(other.bytes > 0 && other.offset + other.bytes as u64 <= bytes.len() as u64);
+        assert!(gguf.tensor(other.name()).is_none() && other.fault().to_string().len() < 4096);
+    }
     let metadata = gguf.metadata();
     for (key, value) in metadata.iter() {
         visit(value);

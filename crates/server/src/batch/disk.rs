@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 /// Does what may wait for the disk on a thread of its own: those for requests' work are few, and a sync can take
 /// seconds.
-pub(super) async fn apart<T: Send + 'static>(
+pub(crate) async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     let (done, result) = oneshot::channel();
@@ -35,7 +35,7 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Makes the name of a file in its folder last, where folders can be opened: Windows keeps names by itself.
-pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) if cfg!(unix) => File::open(folder)?.sync_all(),
         _ => Ok(()),

@@ -253,9 +253,9 @@ impl Outputs {
                 continue;
             }
             let bytes = text.len() as u64;
-            self.budget.claim(bytes).map_err(Refused::Full)?;
             let file = if success { &mut self.answers } else { &mut self.errors };
             let before = file.metadata().map_err(Refused::Io)?.len();
+            self.budget.claim(bytes).map_err(Refused::Full)?;
             if let Err(error) = file.write_all(&text).and_then(|()| file.sync_data()) {
                 // Half a line would make the file unreadable.
                 let _ = file.set_len(before);

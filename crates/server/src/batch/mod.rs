@@ -18,6 +18,7 @@ mod upload;
 mod work;
 
 pub(crate) use batches::{BatchBody, BatchObject, Batches};
+pub(crate) use disk::{apart, sync_folder};
 pub(crate) use files::{DeletedFile, FileObject, FileObjects};
 pub use store::{FileOptions, FileStore};
 pub(crate) use upload::UploadForm;

@@ -89,6 +89,7 @@ impl FileStore {
                 batches: read_all(&options.folder.join("batches"), |batch: &KeptBatch| &batch.id)?,
             };
             let used = tidy(&options.folder.join("files"), &index)?;
+            remove_unfinished(&options.folder.join("batches"))?;
             Ok((lock, index, used))
         };
         let (lock, index, used) = open().map_err(|e| fault(e.to_string()))?;
@@ -149,6 +150,17 @@ fn tidy(folder: &Path, index: &Index) -> io::Result<u64> {
         }
     }
     Ok(used)
+}
+
+/// Removes descriptions that were being written when the server ended.
+fn remove_unfinished(folder: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|kind| kind == "tmp") {
+            std::fs::remove_file(path)?;
+        }
+    }
+    Ok(())
 }
 
 impl FileStore {

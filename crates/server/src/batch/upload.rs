@@ -5,6 +5,7 @@ use super::files::FileObject;
 use super::object::KeptFile;
 use super::store::{FileStore, MOST};
 use super::{owner, store};
+use crate::disk::refused;
 use crate::fault::Fault;
 use crate::http::Client;
 use crate::state::{self, App};
@@ -173,8 +174,7 @@ fn full(message: String) -> Fault {
 }
 
 pub(super) fn disk(error: &io::Error) -> Fault {
-    tracing::error!("the folder of files: {error}");
-    Fault::internal(format!("the disk refuses it: {error}")).code("storage_failed")
+    refused("the folder of --files-dir", error)
 }
 
 /// A file that is being sent. It is gone if not all of it comes.

@@ -41,7 +41,7 @@ const LINES: usize = 256;
 /// How often it is looked whether there is room.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How often it is looked whether the time of files is over.
+/// How often it is looked whether the time of files is over, and whether the disk takes the end of a batch again.
 const TIDY: Duration = Duration::from_secs(10);
 
 /// How often a line is tried whose model cannot be loaded, or which takes too long.
@@ -153,8 +153,17 @@ impl Worker {
     async fn batch(self: Arc<Worker>, id: String) {
         if let Err(Wrong { code, message }) = self.work(&id).await {
             tracing::error!(code, "the batch has failed: {message}");
-            // What was answered can be read, if the disk allows that.
-            let (output, error) = self.publish(&id).await.unwrap_or_default();
+            // What was answered can be read. Until the disk allows that the batch stays as it was: after a restart it
+            // would go on.
+            let (output, error) = loop {
+                match self.publish(&id).await {
+                    Ok(listed) => break listed,
+                    Err(Wrong { message, .. }) => {
+                        tracing::error!("the batch's files cannot be listed yet: {message}");
+                        tokio::time::sleep(TIDY).await;
+                    }
+                }
+            };
             self.store.update(&id, |batch| {
                 batch.status = Status::Failed;
                 batch.times.failed_at = Some(now());
@@ -162,8 +171,9 @@ impl Worker {
                 let code = code.to_owned();
                 batch.errors.push(BatchError { code, message, param: None, line: None });
             });
-            if let Err(error) = self.store.save(&id).await {
-                tracing::error!("the batch's state cannot be written: {error}");
+            while let Err(error) = self.store.save(&id).await {
+                tracing::error!("the batch's state cannot be written yet: {error}");
+                tokio::time::sleep(TIDY).await;
             }
         }
     }

@@ -1,6 +1,12 @@
 //! Images of requests: from data URLs, files below a folder and base64 to what stands for them in a prompt.
+//!
+//! One image is decoded at a time, whatever the number of requests: it may take seconds and a gigabyte. So decoding
+//! takes one of the threads for requests' work and leaves the others to texts, and images of several requests take
+//! turns. When a client leaves, the image that is being decoded is the last one of its request.
 
 use super::answer::PromptInfo;
+use super::start::beside;
+use crate::disk::{self, Unread};
 use crate::fault::Fault;
 use crate::state::Model;
 use arclight_engine::Prompt;
@@ -8,8 +14,13 @@ use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokenizer::{EncodeOptions, Message};
+use tokio::sync::Semaphore;
 use vision::{Bounds, Picture, Piece};
+
+/// The turn to decode.
+static TURN: Semaphore = Semaphore::const_new(1);
 
 /// Clients pad or do not.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -18,18 +29,20 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// An image of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Image {
     /// The field that has it.
     at: String,
     source: Source,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Source {
     /// As the client wrote it.
     Base64(String),
     File(PathBuf),
+    /// What stands for it in a prompt.
+    Pieces(Arc<[Piece]>),
 }
 
 /// What images may be.
@@ -39,6 +52,8 @@ pub struct Media {
     pub folder: Option<PathBuf>,
     /// Pixels of an image at most.
     pub pixels: u64,
+    /// Pixels of all images of a request at most.
+    pub all_pixels: u64,
     /// Bytes of a file at most.
     pub bytes: u64,
     /// Images of a request at most.
@@ -47,7 +62,17 @@ pub struct Media {
 
 impl Default for Media {
     fn default() -> Media {
-        Media { folder: None, pixels: Bounds::default().pixels, bytes: 16 << 20, images: 64 }
+        let pixels = Bounds::default().pixels;
+        let all_pixels = Media::all_pixels(pixels);
+        Media { folder: None, pixels, all_pixels, bytes: 16 << 20, images: 64 }
+    }
+}
+
+impl Media {
+    /// Pixels of all images of a request at most, where one may have `pixels`: four of the largest, and 256 million in
+    /// any case.
+    pub fn all_pixels(pixels: u64) -> u64 {
+        pixels.saturating_mul(4).max(256 << 20)
     }
 }
 
@@ -93,49 +118,98 @@ impl Image {
                 BASE64.decode(data).map_err(|e| fault(format!("it is not in base64: {e}")))
             }
             Source::File(path) => {
-                let path = within(media.folder.as_deref(), path).ok_or_else(|| {
-                    fault("there is no such file below the server's folder".into())
-                })?;
-                let bytes = path.metadata().map_or(0, |file| file.len());
-                if bytes > media.bytes {
-                    return Err(fault(format!(
+                let missing = || fault("there is no such file below the server's folder".into());
+                let path = within(media.folder.as_deref(), path).ok_or_else(missing)?;
+                disk::read_plain(&path, media.bytes).map_err(|unread| match unread {
+                    Unread::Missing | Unread::NotPlain => missing(),
+                    Unread::TooLarge(bytes) => fault(format!(
                         "the file has {bytes} bytes, and {} are allowed",
                         media.bytes
-                    )));
-                }
-                std::fs::read(path).map_err(|e| fault(format!("the file cannot be read: {e}")))
+                    )),
+                    Unread::Io(error) => fault(format!("the file cannot be read: {error}")),
+                })
             }
+            Source::Pieces(_) => Err(Fault::internal("an image is decoded twice")),
         }
+    }
+
+    /// The same decoded, and the number of its pixels, of which `left` are allowed.
+    fn decoded(self, model: &Model, media: &Media, left: u64) -> Result<(Image, u64), Fault> {
+        let fault = |what: String| Fault::field(self.at.as_str(), format!("{}: {what}", self.at));
+        let processor = model.processor.as_ref().ok_or_else(|| sees_nothing("messages"))?;
+        let bounds = Bounds { pixels: media.pixels.min(left) };
+        let picture = Picture::decode(&self.bytes(media)?, bounds).map_err(|e| match e {
+            vision::Error::TooLarge { width, height, .. }
+                if u64::from(width) * u64::from(height) <= media.pixels =>
+            {
+                fault(format!(
+                    "the image has {width} by {height} pixels, and of the {} that the images of a request may have \
+                     together {left} are left: send fewer or smaller images",
+                    media.all_pixels
+                ))
+            }
+            other => fault(other.to_string()),
+        })?;
+        let pixels = picture.width() as u64 * picture.height() as u64;
+        let pieces = processor.pieces(&picture).map_err(|e| fault(e.to_string()))?;
+        Ok((Image { at: self.at, source: Source::Pieces(pieces.into()) }, pixels))
     }
 }
 
-/// A file below a folder, whatever links and dots its path has.
-fn within(folder: Option<&Path>, path: &Path) -> Option<PathBuf> {
-    let folder = folder?.canonicalize().ok()?;
-    let path = folder.join(path).canonicalize().ok()?;
-    (path.starts_with(&folder) && path.is_file()).then_some(path)
-}
-
-/// The prompt that a text with marks and its images become.
+/// The images of a conversation, decoded one after the other.
 ///
 /// # Errors
-/// 400 when an image cannot be taken, or the marks are not as many as the images.
-pub(super) fn encode(
-    model: &Model,
-    text: String,
-    (images, media): (&[Image], &Media),
-) -> Result<PromptInfo, Fault> {
-    let processor = model.processor.as_ref().ok_or_else(|| sees_nothing("messages"))?;
+/// 400 when one cannot be taken, there are too many, or they have too many pixels together.
+pub(super) async fn decode(
+    model: &Arc<Model>,
+    images: Vec<Image>,
+    media: &Media,
+) -> Result<Vec<Image>, Fault> {
+    if !images.is_empty() && model.processor.is_none() {
+        return Err(sees_nothing("messages"));
+    }
     if images.len() > media.images {
         let message =
             format!("the request has {} images, and {} are allowed", images.len(), media.images);
         return Err(Fault::field("messages", message));
     }
-    let pieces = |image: &Image| -> Result<Vec<Piece>, Fault> {
-        let fault =
-            |e: vision::Error| Fault::field(image.at.as_str(), format!("{}: {e}", image.at));
-        let picture = Picture::decode(&image.bytes(media)?, Bounds { pixels: media.pixels });
-        processor.pieces(&picture.map_err(fault)?).map_err(fault)
+    let mut left = media.all_pixels;
+    let mut decoded = Vec::with_capacity(images.len());
+    for image in images {
+        let turn = TURN.acquire().await;
+        let turn = turn.map_err(|_| Fault::internal("no image is decoded any more"))?;
+        tracing::debug!(at = image.at, left, "an image is decoded");
+        let media = media.clone();
+        let work = move |model: &Model| {
+            // It ends with the work, also where the client has left meanwhile.
+            let _turn = turn;
+            image.decoded(model, &media, left)
+        };
+        let (image, pixels) = beside(model.clone(), work).await?;
+        left -= pixels;
+        decoded.push(image);
+    }
+    Ok(decoded)
+}
+
+/// The path of something below a folder, without the links and dots that `path` has.
+fn within(folder: Option<&Path>, path: &Path) -> Option<PathBuf> {
+    let folder = folder?.canonicalize().ok()?;
+    let path = folder.join(path).canonicalize().ok()?;
+    path.starts_with(&folder).then_some(path)
+}
+
+/// The prompt that a text with marks becomes with images, which are [decoded](decode).
+///
+/// # Errors
+/// 400 when the marks are not as many as the images.
+pub(super) fn encode(model: &Model, text: String, images: &[Image]) -> Result<PromptInfo, Fault> {
+    let processor = model.processor.as_ref().ok_or_else(|| sees_nothing("messages"))?;
+    let pieces = |image: &Image| match &image.source {
+        Source::Pieces(pieces) => Ok(pieces.to_vec()),
+        Source::Base64(_) | Source::File(_) => {
+            Err(Fault::internal(format!("{}: the image was not decoded", image.at)))
+        }
     };
     let pieces = images.iter().map(pieces).collect::<Result<Vec<_>, _>>()?;
     let whole = processor.compose(&text, &pieces);
@@ -173,12 +247,44 @@ mod tests {
         std::fs::write(&outside, b"secret").unwrap();
         std::fs::write(inside.join("a.png"), b"picture").unwrap();
         std::os::unix::fs::symlink(&outside, inside.join("link.png")).unwrap();
-        let media = Media { folder: Some(inside), bytes: 7, ..Media::default() };
+        let media_file = |name: &str| inside.join(name);
+        let media = Media { folder: Some(inside.clone()), bytes: 7, ..Media::default() };
         let read = |url: &str| Image::url(url, "here", &media)?.bytes(&media);
         assert_eq!(read("file://a.png").unwrap(), b"picture");
         assert_eq!(read("data:image/png;base64,cGljdHVyZQ").unwrap(), b"picture");
-        for url in ["file://../secret.png", "file://link.png", "file:///etc/passwd", "file://none"]
-        {
+        let pipe = std::process::Command::new("mkfifo").arg(media_file("pipe.png")).status();
+        assert!(pipe.unwrap().success());
+        std::os::unix::fs::symlink("/dev/zero", media_file("zero.png")).unwrap();
+        std::os::unix::fs::symlink("/proc/self/environ", media_file("environ.png")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), media_file("up")).unwrap();
+        std::os::unix::fs::symlink("deep/b.png", media_file("near.png")).unwrap();
+        std::fs::create_dir(media_file("deep")).unwrap();
+        std::fs::write(media_file("deep/b.png"), b"deeper").unwrap();
+        // Links and dots that stay below the folder are followed, and so is a whole path.
+        let whole = format!("file://{}", media_file("deep/../a.png").display());
+        assert_eq!(read(&whole).unwrap(), b"picture");
+        assert_eq!(read("file://near.png").unwrap(), b"deeper");
+        for url in [
+            "file://../secret.png",
+            "file://deep/../../secret.png",
+            "file://link.png",
+            "file://up/secret.png",
+            "file:///etc/passwd",
+            "file://none",
+            "file://",
+            "file://.",
+            "file://deep",
+            "file://pipe.png",
+            "file://zero.png",
+            "file://environ.png",
+            "file:///dev/zero",
+            // The path is taken as it is.
+            "file://%2e%2e/secret.png",
+            "file://..%2fsecret.png",
+            "file://%61.png",
+            "file://localhost/a.png",
+            "file://a.png\0",
+        ] {
             assert!(read(url).unwrap_err().message.contains("no such file"), "{url}");
         }
         for url in ["http://a/b.png", "https://a/b.png", "ftp://a", ""] {
@@ -191,5 +297,7 @@ mod tests {
         let small = Media { bytes: 6, ..media.clone() };
         let large = Image::url("file://a.png", "here", &small).unwrap().bytes(&small);
         assert!(large.unwrap_err().message.contains("7 bytes"));
+        std::fs::File::create(media_file("hole.png")).unwrap().set_len(1 << 40).unwrap();
+        assert!(read("file://hole.png").unwrap_err().message.contains("1099511627776 bytes"));
     }
 }

@@ -4,7 +4,6 @@
 //! message that has its call.
 
 use super::answer::PromptInfo;
-use super::images::Media;
 use super::request::ChatRequest;
 use super::start::{encode_chat, render};
 use crate::fault::Fault;
@@ -18,13 +17,9 @@ const FOR_ANSWER: usize = 4;
 ///
 /// # Errors
 /// When it cannot be rendered, or the prompt is too long all the same.
-pub(super) fn fitting(
-    model: &Model,
-    request: &mut ChatRequest,
-    media: &Media,
-) -> Result<PromptInfo, Fault> {
+pub(super) fn fitting(model: &Model, request: &mut ChatRequest) -> Result<PromptInfo, Fault> {
     let context = model.replicas.context();
-    let whole = encode_chat(model, render(model, request)?, request, (media, context));
+    let whole = encode_chat(model, render(model, request)?, request, context);
     if !request.shorten {
         return whole;
     }
@@ -44,7 +39,7 @@ pub(super) fn fitting(
         let middle = low + (high - low) / 2;
         let mut shorter = without(request, cuts[middle]);
         let text = render(model, &mut shorter)?;
-        let prompt = encode_chat(model, text, &shorter, (media, context));
+        let prompt = encode_chat(model, text, &shorter, context);
         match prompt {
             Ok(prompt) if fits(&prompt) => {
                 found = Some((shorter, prompt));
@@ -56,7 +51,7 @@ pub(super) fn fitting(
     }
     // Nothing to leave out is left: let the whole be refused, or be answered as far as there is room.
     let Some((shorter, prompt)) = found else {
-        return encode_chat(model, render(model, request)?, request, (media, context));
+        return encode_chat(model, render(model, request)?, request, context);
     };
     tracing::info!(
         messages = request.messages.len() - shorter.messages.len(),

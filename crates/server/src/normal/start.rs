@@ -7,7 +7,7 @@ use super::answer::{Answer, PromptInfo};
 use super::choice::{Choice, Reading};
 use super::constrain;
 use super::guide::Guide;
-use super::images::{self, Media, sees_nothing};
+use super::images::{self, sees_nothing};
 use super::request::{ChatRequest, Generation, TextPrompt, TextRequest, ToolChoice};
 use super::shorten::fitting;
 use crate::fault::Fault;
@@ -45,8 +45,8 @@ pub(crate) async fn chat(app: &Arc<App>, mut request: ChatRequest) -> Result<Ans
     let model = app.model()?;
     tell_system(app, &mut request);
     complete_generation(app, &mut request.generation);
-    let media = app.now().media.clone();
-    let prepared = beside(model.clone(), move |model| prepare_chat(model, request, &media)).await?;
+    decode_images(app, &model, &mut request).await?;
+    let prepared = beside(model.clone(), move |model| prepare_chat(model, request)).await?;
     submit(app, &model, prepared, "chat")
 }
 
@@ -98,6 +98,16 @@ fn tell_system(app: &App, request: &mut ChatRequest) {
     }
 }
 
+async fn decode_images(
+    app: &App,
+    model: &Arc<Model>,
+    request: &mut ChatRequest,
+) -> Result<(), Fault> {
+    let images = std::mem::take(&mut request.images);
+    request.images = images::decode(model, images, &app.now().media).await?;
+    Ok(())
+}
+
 /// How an answer ends where the request does not say.
 fn complete_generation(app: &App, generation: &mut Generation) {
     if generation.stop.is_empty() {
@@ -121,12 +131,13 @@ pub(crate) async fn prompt_text(app: &Arc<App>, mut request: ChatRequest) -> Res
 /// When the model has no template or it refuses the messages.
 pub(crate) async fn count(app: &Arc<App>, mut request: ChatRequest) -> Result<Vec<u32>, Fault> {
     tell_system(app, &mut request);
-    let media = app.now().media.clone();
+    let model = app.model()?;
+    decode_images(app, &model, &mut request).await?;
     let encode = move |model: &Model| {
         let text = render(model, &mut request)?;
-        Ok(encode_chat(model, text, &request, (&media, usize::MAX))?.tokens)
+        Ok(encode_chat(model, text, &request, usize::MAX)?.tokens)
     };
-    beside(app.model()?, encode).await
+    beside(model, encode).await
 }
 
 /// The tokens of texts as they would be continued.
@@ -155,8 +166,8 @@ pub(crate) async fn beside<T: Send + 'static>(
     done.unwrap_or_else(|_| Err(Fault::internal("preparing the request failed")))
 }
 
-fn prepare_chat(model: &Model, mut request: ChatRequest, media: &Media) -> Result<Prepared, Fault> {
-    let prompt = fitting(model, &mut request, media)?;
+fn prepare_chat(model: &Model, mut request: ChatRequest) -> Result<Prepared, Fault> {
+    let prompt = fitting(model, &mut request)?;
     if let Some(end) = model.template.as_ref().and_then(|template| template.end) {
         request.generation.stop.push(end.to_owned());
     }
@@ -279,7 +290,7 @@ pub(super) fn encode_chat(
     model: &Model,
     text: String,
     request: &ChatRequest,
-    (media, most): (&Media, usize),
+    most: usize,
 ) -> Result<PromptInfo, Fault> {
     bounded(model, &text, most)?;
     let before = &request.before;
@@ -288,7 +299,7 @@ pub(super) fn encode_chat(
             let message = "tokens of an earlier exchange do not go with images";
             return Err(Fault::field("context", message));
         }
-        return images::encode(model, text, (&request.images, media));
+        return images::encode(model, text, &request.images);
     }
     // Templates write their control tokens, often BOS too; it is not doubled.
     let options = EncodeOptions { add_special: true, parse_special: true };

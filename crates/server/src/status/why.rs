@@ -395,7 +395,7 @@ mod tests {
              % while its threads work)."
         );
         assert!(!facts.reasons()[0].mend.is_empty());
-        facts.cache_bytes = 1 << 50;
+        facts.cache_bytes = 1 << 40;
         assert!(first(&facts).starts_with(
             "Computing bounds it: threads work 90 % of the time, and what a step reads"
         ));

@@ -5,7 +5,11 @@ use arclight_server::{Media, Options};
 use axum::http::StatusCode;
 use base64::Engine as _;
 use serde_json::{Value as Json, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 /// A picture of one colour and one edge, as PNG in base64.
 fn png(colour: u8) -> String {
@@ -267,6 +271,69 @@ async fn what_cannot_be_taken_is_refused_with_the_field() {
         assert_eq!(reply.status, StatusCode::BAD_REQUEST);
         assert!(reply.text.contains("sees no images"), "{}", reply.text);
     }
+}
+
+/// All images of a request share a limit, which is checked before an image is decoded.
+#[tokio::test]
+async fn images_of_a_request_have_so_many_pixels_together() {
+    let media = Media { all_pixels: 2 * 24 * 16 + 1, ..Media::default() };
+    let server = Direct::with(Options { media, ..options() }, seeing(1));
+    let of = |count: usize| responses(json!(vec![input(&data(1)); count]));
+    posted(&server, RESPONSES, &of(2)).await;
+    let reply = server.post(RESPONSES, &of(3)).await;
+    assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{}", reply.text);
+    let error = &reply.json()["error"];
+    assert_eq!(error["param"], "input[0].content[2].image_url");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("of the 769") && message.contains("together 1 are left"), "{message}");
+    // The next request has a limit of its own.
+    posted(&server, RESPONSES, &of(2)).await;
+}
+
+/// Counts the images that are decoded on this thread's behalf.
+#[derive(Clone, Default)]
+struct Decoded(Arc<AtomicUsize>);
+
+impl Subscriber for Decoded {
+    fn enabled(&self, about: &Metadata<'_>) -> bool {
+        about.target() == "arclight_server::normal::images"
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn no_image_is_decoded_for_a_client_that_has_left() {
+    let decoded = Decoded::default();
+    let _guard = tracing::subscriber::set_default(decoded.clone());
+    let count = || decoded.0.load(SeqCst);
+    let server = Direct::with(options(), seeing(1));
+    let three = responses(json!(vec![input(&data(1)); 3]));
+    {
+        let mut request = std::pin::pin!(server.post(RESPONSES, &three));
+        while count() == 0 {
+            tokio::select! {
+                biased;
+                reply = &mut request => panic!("{reply:?}"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+    }
+    assert_eq!(count(), 1);
+    // The turn comes back when that image is done.
+    posted(&server, RESPONSES, &responses(json!([input(&data(2))]))).await;
+    assert_eq!(count(), 2);
 }
 
 #[tokio::test]

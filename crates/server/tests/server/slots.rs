@@ -9,6 +9,10 @@ use std::sync::Arc;
 
 /// A server that saves into a folder.
 fn saving(folder: &Path, context: usize) -> Direct {
+    saving_as(Options { slot_saves: Some(folder.to_owned()), ..options() }, context)
+}
+
+fn saving_as(options: Options, context: usize) -> Direct {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/arclight-demo.gguf");
     let file = Arc::new(ModelFile::open(path).unwrap());
     let loading = LoadOptions {
@@ -20,7 +24,7 @@ fn saving(folder: &Path, context: usize) -> Direct {
     };
     let serving = ReplicaOptions { saves: true, ..ReplicaOptions::default() };
     let model = Model::load(&file, &loading, &serving, &ChatStyle::default(), &mut |_| {}).unwrap();
-    Direct::with(Options { slot_saves: Some(folder.to_owned()), ..options() }, model)
+    Direct::with(options, model)
 }
 
 /// The text of an answer, and how many tokens of its prompt were not computed.
@@ -63,6 +67,47 @@ async fn another_server_goes_on_where_one_was() {
 }
 
 #[tokio::test]
+async fn the_folder_has_a_limit_and_keeps_what_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = saving(folder.path(), 256);
+    complete(&server).await;
+    let save = async |server: &Direct, name: &str| {
+        let reply = server.post("/slots/0?action=save", &json!({"filename": name})).await;
+        (reply.status.as_u16(), reply.json())
+    };
+    let (status, saved) = save(&server, "a").await;
+    assert_eq!(status, 200, "{saved}");
+    let bytes = saved["n_written"].as_u64().unwrap();
+    // Room for two of them.
+    let limited = Options {
+        slot_saves: Some(folder.path().to_owned()),
+        slot_save_bytes: 2 * bytes,
+        ..options()
+    };
+    let server = saving_as(limited, 256);
+    complete(&server).await;
+    assert_eq!(save(&server, "b").await.0, 200);
+    let (status, refused) = save(&server, "c").await;
+    assert_eq!((status, &refused["error"]["code"]), (507, &json!("storage_full")), "{refused}");
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("c cannot be saved") && message.contains("--slot-save-bytes"),
+        "{message}"
+    );
+    // One that is there already is replaced.
+    assert_eq!(save(&server, "a").await.0, 200);
+    let mut names: Vec<_> =
+        folder.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["a", "b"]);
+    // Saves of one name at the same time give one whole file.
+    let (one, other) = tokio::join!(save(&server, "a"), save(&server, "a"));
+    assert_eq!((one.0, other.0), (200, 200));
+    let restored = server.post("/slots/0?action=restore", &json!({"filename": "a"})).await;
+    assert_eq!(restored.json()["n_read"], bytes, "{}", restored.text);
+}
+
+#[tokio::test]
 async fn faults_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let server = saving(folder.path(), 256);
@@ -93,6 +138,21 @@ async fn faults_are_told() {
     std::fs::write(&path, bytes).unwrap();
     let (status, message) = ask("/slots/0?action=restore", &file("a")).await;
     assert!(status == 400 && message.contains("damaged"), "{message}");
+    // Restoring reads regular files of a bounded size.
+    let path = |name: &str| folder.path().join(name);
+    assert!(std::process::Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+    std::os::unix::fs::symlink("/etc/passwd", path("link")).unwrap();
+    std::fs::create_dir(path("folder")).unwrap();
+    std::fs::File::create(path("hole")).unwrap().set_len(1 << 40).unwrap();
+    for (name, words) in [
+        ("pipe", "not a regular file"),
+        ("link", "not a regular file"),
+        ("folder", "not a regular file"),
+        ("hole", "1099511627776 bytes"),
+    ] {
+        let (status, message) = ask("/slots/0?action=restore", &file(name)).await;
+        assert!(status == 400 && message.contains(words), "{name}: {status} {message}");
+    }
     let plain = Direct::new(1);
     assert_eq!(plain.post("/slots/0?action=erase", &Json::Null).await.status, 501);
 }
