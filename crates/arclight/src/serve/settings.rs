@@ -94,7 +94,7 @@ fn color(args: &[OsString]) -> ColorChoice {
 }
 
 /// Options of `serve` that are about the server, and not about one model.
-pub(crate) const OF_SERVER: [&str; 38] = [
+pub(crate) const OF_SERVER: [&str; 39] = [
     "admin-listen",
     "api-key",
     "api-key-file",
@@ -127,6 +127,7 @@ pub(crate) const OF_SERVER: [&str; 38] = [
     "stage",
     "stage-key-file",
     "stage-listen",
+    "stage-without-key",
     "stages",
     "tls-cert",
     "tls-key",
