@@ -14,9 +14,9 @@ from pathlib import Path
 NEEDS = {
     ("kv-events-replay", "kv-events-pod"): 'kv-events = "tcp://*:5557"',
     ("files-bytes", "file-bytes", "batch-requests"): 'files-dir = "/nowhere"',
-    ("stage-listen", "stage-key-file"): 'stage = "1/2"',
+    ("stage-listen", "stage-key-file", "stage-without-key"): 'stage = "1/2"',
     ("stages",): 'stage = "2/2"',
-    ("stage", "stage-key-file"): 'stage-listen = "10.0.0.1:7001"',
+    ("stage", "stage-key-file", "stage-without-key"): 'stage-listen = "10.0.0.1:7001"',
     ("manage-models",): 'models-dir = "/nowhere"',
     ("max-managed-models",): 'models-dir = "/nowhere"\nmanage-models = true',
 }

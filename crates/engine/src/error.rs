@@ -274,6 +274,15 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// A stage would listen for other hosts without a key.
+    #[error(
+        "{address} can be reached by other hosts, and there is no stage key: give all hosts --stage-key-file, or \
+         --stage-without-key where every program that reaches the port may use the stage"
+    )]
+    StageKey {
+        /// Where it would listen.
+        address: std::net::SocketAddr,
+    },
     /// Another host of the model is gone, or refuses.
     #[error("stage {stage}/{of} at {address} is lost: {reason}")]
     StageLost {

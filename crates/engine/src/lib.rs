@@ -90,7 +90,7 @@ pub use sampler::{Logprobs, Sampler, SamplerParams};
 pub use speculate::{Speculation, Speculator};
 #[cfg(fuzzing)]
 #[doc(hidden)]
-pub use stages::fuzz_stage_messages;
+pub use stages::{FuzzStage, fuzz_stage_messages};
 pub use stages::{
     StageCounts, StageKey, StageOptions, StageServer, StageState, StageStatus, StageStop,
 };

@@ -48,6 +48,9 @@ mod text;
 pub use adapters::ServedAdapter;
 pub use batch::{FileOptions, FileStore};
 pub use cluster::events::CachePublisher;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use cluster::fuzz_event_peer;
 pub use error::Error;
 pub use fault::Fault;
 pub use http::{Background, Listener, Server, Site, Tls, router};

@@ -65,6 +65,8 @@ async fn figures(State(status): State<Arc<StageStatus>>) -> Response {
         count("stage_busy_seconds_total", "Time in steps", counts.busy.as_secs_f64()),
         count("stage_sent_bytes_total", "Rows sent to the stage behind", counts.sent as f64),
         count("stage_received_bytes_total", "Rows of the stage before", counts.received as f64),
+        gauge("stage_kept_bytes", "Orders and rows that wait for their step", counts.kept as f64),
+        gauge("stage_kept_bytes_most", "The most that these have been", counts.most_kept as f64),
         count("stage_refused_total", "Connections that were refused", counts.refused as f64),
     ])
 }

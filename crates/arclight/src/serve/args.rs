@@ -335,8 +335,8 @@ Examples:
   arclight serve model.gguf --host 0.0.0.0 --api-key-file keys --parallel 16
   arclight serve --config /etc/arclight.toml
   arclight serve --models-dir /models              what requests name is loaded
-  arclight serve big.gguf --stage 1/2 --stage-listen 0.0.0.0:7001      one host of two
-  arclight serve big.gguf --stage 2/2 --stages host1:7001              the other, which takes requests
+  arclight serve big.gguf --stage 1/2 --stage-key-file key --stage-listen 0.0.0.0:7001
+  arclight serve big.gguf --stage 2/2 --stage-key-file key --stages host1:7001
   curl localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'";
 
 impl ServeArgs {

@@ -32,6 +32,9 @@ pub(super) struct HostArgs {
     /// File with a secret that all stages have; those without it are refused
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "stage")]
     stage_key_file: Option<PathBuf>,
+    /// Listen for other hosts without a key: every program that reaches the port may use the stage
+    #[arg(long, requires = "stage_listen", conflicts_with = "stage_key_file")]
+    stage_without_key: bool,
 }
 
 /// A stage of several: `2/3`.
@@ -107,7 +110,7 @@ impl HostArgs {
                 StageKey::new(&secret)
             }
         };
-        Ok(Some(StageOptions { number, of, peers: self.stages.clone(), key }))
+        Ok(Some(StageOptions { number, of, peers: self.stages.clone(), key, without_key: self.stage_without_key }))
     }
 }
 

@@ -94,7 +94,7 @@ fn color(args: &[OsString]) -> ColorChoice {
 }
 
 /// Options of `serve` that are about the server, and not about one model.
-pub(crate) const OF_SERVER: [&str; 41] = [
+pub(crate) const OF_SERVER: [&str; 42] = [
     "admin-listen",
     "allowed-host",
     "api-key",
@@ -130,6 +130,7 @@ pub(crate) const OF_SERVER: [&str; 41] = [
     "stage",
     "stage-key-file",
     "stage-listen",
+    "stage-without-key",
     "stages",
     "tls-cert",
     "tls-key",

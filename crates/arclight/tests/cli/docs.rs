@@ -58,7 +58,7 @@ const EXCEPTIONS: &[(&str, &str, How)] = &[
     ("docs/getting-models.md", "arclight rm qwen3:4b", Fails(2, "--yes")),
     (
         "docs/hosts.md",
-        "arclight serve model.gguf --stage 3/3 --stages host1:7001,host2:7001",
+        "arclight serve model.gguf --stage-key-file key --stage 3/3 --stages host1:7001,host2:7001",
         Read("it waits for two other hosts"),
     ),
     (
@@ -259,6 +259,7 @@ fn prepare(world: &World, page: &str) {
             world.put("gbs.txt", "60\n");
         }
         "docs/getting-models.md" => world.succeeds("arclight pull qwen3:4b"),
+        "docs/hosts.md" => world.put("key", "a secret of these hosts\n"),
         "docs/images.md" => {
             world.put("mmproj-model-f16.gguf", testkit::encoder(256));
             world.put("photo.jpg", PIXEL);

@@ -90,7 +90,9 @@ fn a_front_that_is_refused_ends_with_the_reason() {
     };
     let error = front(&other);
     assert!(
-        error.contains(&format!("stage 1/2 at {at} is lost: it refused: it has another")),
+        error.contains(&format!(
+            "stage 1/2 at {at} is lost: it refused: the caller has another stage key"
+        )),
         "{error}"
     );
     let empty = file("key-empty", b"\n");
@@ -132,6 +134,22 @@ fn options_that_do_not_go_together_are_refused() {
         let error = ends(&[&front[..], more].concat());
         assert!(error.contains(what) && error.contains("several hosts share"), "{error}");
     }
+    // Without a key others cannot reach it, unless that is said.
+    let open = ["serve", tiny(), "--port", "0", "--stage", "1/2", "--stage-listen", "0.0.0.0:0"];
+    let error = ends(&open);
+    assert!(error.contains("--stage-key-file") && error.contains("--stage-without-key"), "{error}");
+    refused(
+        &[
+            "--stage",
+            "1/2",
+            "--stage-listen",
+            "a:1",
+            "--stage-key-file",
+            "k",
+            "--stage-without-key",
+        ],
+        "cannot be used with",
+    );
     // In the file of options, too, it is about the server.
     let config = file(
         "stages.toml",

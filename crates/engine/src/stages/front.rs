@@ -1,17 +1,21 @@
 //! The front's side: it gives orders to all other stages, and gets the rows of the last of them.
 
 use super::greet::{self, GreetError, Identity};
+use super::ledger::{Ledger, Limits};
 use super::link::Link;
-use super::message::{Bounds, Message, Role, Sizes, step_frame};
+use super::message::{Message, Role, Sizes, step_frame};
 use super::order::{Order, Told};
 use super::part::StageOptions;
+use super::port::Rows;
 use super::tables::Tables;
+use super::wire::WireError;
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::load;
 use crate::options::{KvSize, LoadOptions};
 use models::Hparams;
 use std::collections::VecDeque;
+use std::io::Read;
 use std::net::TcpStream;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -32,6 +36,17 @@ const TELL: Duration = Duration::from_secs(10);
 /// A stage that is gone is told of by its neighbours, perhaps before its own connection breaks: how long after.
 const CAUSE: Duration = Duration::from_millis(500);
 
+/// Of its own orders the front needs no bounds.
+const OWN: Limits = Limits {
+    steps: usize::MAX,
+    order: 0,
+    sequences: usize::MAX,
+    tokens: usize::MAX,
+    context: usize::MAX,
+    classes: 0,
+    pages: 0,
+};
+
 /// Who is told that a stage is lost, from another thread.
 type Listener = Arc<Mutex<Option<Box<dyn Fn() + Send>>>>;
 
@@ -49,6 +64,8 @@ pub(crate) struct Group {
 /// Connections to all stages.
 struct Session {
     links: Vec<Link>,
+    /// What each stage may send: so the number of events is bounded, although their channel is not.
+    ledgers: Vec<Arc<Ledger>>,
     events: Receiver<(usize, Event)>,
     /// Pages that the stages know of.
     tables: Tables,
@@ -124,7 +141,7 @@ impl Group {
         let nonce = greet::nonce().map_err(|e| (0, e.into()))?;
         let id = u64::from_le_bytes(*nonce.first_chunk().expect("a nonce has 32 bytes"));
         let (post, events) = channel();
-        let mut links = Vec::with_capacity(self.peers.len());
+        let (mut links, mut ledgers) = (Vec::new(), Vec::new());
         for (peer, address) in self.peers.iter().enumerate() {
             let io = |e: std::io::Error| (peer, GreetError::Unreachable(e.to_string()));
             let role = (Role::Front, peer as u32 + 1, id);
@@ -132,19 +149,16 @@ impl Group {
             let reader = stream.try_clone().map_err(io)?;
             let (lost, told) = (post.clone(), self.told.clone());
             let lost = move |why| end(&lost, &told, peer, why);
-            links.push(Link::new(stream, lost).map_err(io)?);
-            let rows = if peer + 1 == self.peers.len() { self.rows_bound() } else { 0 };
-            let (post, told, bounds) = (post.clone(), self.told.clone(), Bounds { step: 0, rows });
-            let read = move || read(reader, bounds, &post, &told, peer);
+            links.push(Link::new(stream, self.me.links(), lost).map_err(io)?);
+            let ledger = Arc::new(Ledger::new(self.width, Arc::default()));
+            ledgers.push(ledger.clone());
+            let (post, told) = (post.clone(), self.told.clone());
+            let read = move || read(reader, &ledger, &post, &told, peer);
             thread::Builder::new().name("stage-read".to_owned()).spawn(read).map_err(io)?;
         }
         let (tables, rows) = (Tables::default(), VecDeque::new());
-        self.session = Some(Session { links, events, tables, rows });
+        self.session = Some(Session { links, ledgers, events, tables, rows });
         Ok(())
-    }
-
-    fn rows_bound(&self) -> usize {
-        rows_bound(self.sizes.step_tokens, self.width)
     }
 
     /// Connects to all stages, and waits for those that are not there yet. Soon after `stop` is set it fails.
@@ -184,10 +198,12 @@ impl Group {
         self.session = None;
     }
 
-    fn say(&mut self, message: impl Fn(usize) -> Message) -> Result<(), Error> {
+    /// Asks every stage something that it answers.
+    fn ask(&mut self, message: impl Fn(usize) -> Message) -> Result<(), Error> {
         let Some(session) = &self.session else { return Err(self.lost(0, "not connected")) };
-        for (peer, link) in session.links.iter().enumerate() {
-            link.send(message(peer).frame());
+        for (peer, (link, ledger)) in session.links.iter().zip(&session.ledgers).enumerate() {
+            ledger.ask().map_err(|e| self.lost(peer, e))?;
+            link.send(message(peer).frame()).map_err(|e| self.lost(peer, e))?;
         }
         Ok(())
     }
@@ -216,7 +232,7 @@ impl Group {
 
     /// Asks all stages how much would fit; the least.
     fn fits(&mut self, sizes: Sizes) -> Result<(usize, usize), Error> {
-        self.say(|_| Message::Ask(sizes))?;
+        self.ask(|_| Message::Ask(sizes))?;
         let (mut least, mut answers) = ((usize::MAX, usize::MAX), 0);
         while answers < self.peers.len() {
             match self.next(None)? {
@@ -239,7 +255,7 @@ impl Group {
 
     fn begin_loading(&mut self) -> Result<(), Error> {
         let (sizes, peers, layers) = (self.sizes, self.peers.clone(), self.layers.clone());
-        self.say(|peer| {
+        self.ask(|peer| {
             let Range { start, end } = layers[peer];
             let layers = (start as u32, end as u32);
             Message::Load { sizes, layers, next: peers.get(peer + 1).cloned() }
@@ -260,6 +276,10 @@ impl Group {
                 None => {}
             }
         }
+        // The last of them sends rows.
+        if let Some(last) = self.session.as_ref().and_then(|session| session.ledgers.last()) {
+            last.allow(Some(OWN));
+        }
         Ok(())
     }
 
@@ -268,8 +288,14 @@ impl Group {
         self.check()?;
         let Some(session) = &mut self.session else { return Err(self.lost(0, "not connected")) };
         let frame = step_frame(&Told::of(order, &mut session.tables));
-        session.links.iter().for_each(|link| link.send(frame.clone()));
-        Ok(())
+        let last = session.ledgers.len() - 1;
+        let mut sent = session.ledgers[last]
+            .order(order.number, order.tokens(), 0)
+            .map_err(|e| (last, e.to_string()));
+        for (peer, link) in session.links.iter().enumerate() {
+            sent = sent.and_then(|()| link.send(frame.clone()).map_err(|e| (peer, e.to_owned())));
+        }
+        sent.map_err(|(peer, why)| self.lost(peer, why))
     }
 
     /// Whether all stages are there.
@@ -295,7 +321,11 @@ impl Group {
         loop {
             let first = self.session.as_mut().and_then(|session| session.rows.pop_front());
             match first {
-                Some((of, rows)) if of == number => return Ok(rows),
+                Some((of, rows)) if of == number => {
+                    let session = self.session.iter();
+                    session.flat_map(|session| session.ledgers.last()).for_each(|of| of.taken());
+                    return Ok(rows);
+                }
                 Some(_) => {
                     return Err(self.lost(self.peers.len() - 1, "it sent rows of another step"));
                 }
@@ -308,11 +338,6 @@ impl Group {
     }
 }
 
-/// Bytes of the rows of the largest step.
-pub(super) fn rows_bound(tokens: usize, width: usize) -> usize {
-    8 + tokens * width * size_of::<f32>()
-}
-
 fn end(post: &Sender<(usize, Event)>, told: &Listener, peer: usize, why: String) {
     // Who has let go of the connections does not hear it.
     if post.send((peer, Event::Lost(why))).is_ok() {
@@ -323,15 +348,15 @@ fn end(post: &Sender<(usize, Event)>, told: &Listener, peer: usize, why: String)
 
 fn read(
     mut stream: TcpStream,
-    bounds: Bounds,
+    ledger: &Ledger,
     post: &Sender<(usize, Event)>,
     told: &Listener,
     peer: usize,
 ) {
     let why = loop {
-        match Message::read(&mut stream, bounds) {
-            Ok(Message::Ping) => {}
-            Ok(message) => {
+        match heard(&mut stream, ledger) {
+            Ok(None) => {}
+            Ok(Some(message)) => {
                 let fault = matches!(message, Message::Fault(_));
                 if post.send((peer, Event::Said(message))).is_err() {
                     return;
@@ -339,12 +364,27 @@ fn read(
                 if fault {
                     let told = told.lock().unwrap_or_else(PoisonError::into_inner);
                     told.iter().for_each(|told| told());
+                    // Nothing that comes after it counts.
+                    return;
                 }
             }
             Err(why) => break why,
         }
     };
     end(post, told, peer, why.to_string());
+}
+
+/// Reads the next message of a stage, if it is more than a sign of life and was asked for.
+pub(super) fn heard(from: &mut impl Read, ledger: &Ledger) -> Result<Option<Message>, WireError> {
+    match Message::read(from, &Rows(ledger, Duration::ZERO))? {
+        Message::Ping => Ok(None),
+        message @ (Message::Fits { .. } | Message::Ready(_)) => {
+            ledger.answer()?;
+            Ok(Some(message))
+        }
+        message @ (Message::Rows { .. } | Message::Fault(_)) => Ok(Some(message)),
+        _ => Err(WireError::Unasked("what a stage does not say")),
+    }
 }
 
 /// Who a host is.

@@ -1,17 +1,19 @@
-//! How two hosts of a model come to know each other.
+//! The greeting of two hosts of a model.
 //!
-//! Who connects says which program, model and stage it means. Both prove that they have the same key, by a keyed hash
-//! over that and over two numbers that are used once, without sending it. Nothing but greetings is read before.
-//! Without a key both have the same empty one. What follows is neither secret nor signed.
+//! The caller sends its program, model and the stage that it means. Then each side proves that it has the same key, by a
+//! keyed hash over that and over two numbers that are used once; the key itself is not sent. The caller proves first: a
+//! stranger at the port of a stage gets nothing from it with which keys could be tried elsewhere. Only greetings are
+//! read before, in [`GREETING`] altogether, and of at most a few KiB. Without a key both sides have the same empty one.
+//! What follows the greeting is neither secret nor signed.
 
-use super::message::{Bounds, Hello, Message, PROTOCOL, Role};
+use super::message::{Hello, Message, PROTOCOL, Role, Short};
 use super::wire::{WireError, write_frame};
 use std::fmt;
-use std::io::Read;
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a connection, and each word of a greeting, may take.
+/// How long a connection may take to be made, and then a whole greeting.
 pub(super) const GREETING: Duration = Duration::from_secs(5);
 
 /// How often something is said where nothing else is to be said.
@@ -28,6 +30,11 @@ impl StageKey {
     /// Made of any bytes, spaces at their end not counted.
     pub fn new(secret: &[u8]) -> StageKey {
         StageKey(blake3::derive_key("arclight stage key 1", secret.trim_ascii_end()))
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == StageKey::default()
     }
 
     fn proof(&self, who: &str, hello: &Hello, nonce: &[u8; 32]) -> blake3::Hash {
@@ -82,6 +89,13 @@ pub(super) struct Identity {
     pub key: StageKey,
 }
 
+impl Identity {
+    /// Messages that may wait on a link: of all steps that may be under way, and a few others.
+    pub(super) fn links(&self) -> usize {
+        self.of as usize + 4
+    }
+}
+
 /// Connects to a stage as this host.
 pub(super) fn connect(
     address: &str,
@@ -96,9 +110,33 @@ pub(super) fn connect(
             break;
         }
     }
-    let mut stream = stream?;
+    let stream = stream?;
     prepare(&stream).map_err(unreachable)?;
-    let hello = Hello {
+    let mut greeting = Greeting::of(&stream);
+    let hello = hello(me, (role, stage, session))?;
+    write_frame(&mut greeting, &Message::Hello(hello.clone()).frame())?;
+    let Message::Welcome(nonce) = answer(&mut greeting)? else {
+        return Err(WireError::Bad("something else than a greeting").into());
+    };
+    let proof = *me.key.proof("caller", &hello, &nonce).as_bytes();
+    write_frame(&mut greeting, &Message::Proof(proof).frame())?;
+    let Message::Accepted(proof) = answer(&mut greeting)? else {
+        return Err(WireError::Bad("something else than a greeting").into());
+    };
+    // Hashes are compared in constant time.
+    if me.key.proof("stage", &hello, &nonce) != blake3::Hash::from_bytes(proof) {
+        return Err(GreetError::Refused("it does not have the stage key".to_owned()));
+    }
+    silence(&stream).map_err(WireError::from)?;
+    Ok(stream)
+}
+
+/// The first words of this host to a stage.
+pub(super) fn hello(
+    me: &Identity,
+    (role, stage, session): (Role, u32, u64),
+) -> Result<Hello, WireError> {
+    Ok(Hello {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         role,
@@ -107,25 +145,11 @@ pub(super) fn connect(
         model: me.model,
         session,
         nonce: nonce()?,
-    };
-    write_frame(&mut stream, &Message::Hello(hello.clone()).frame())?;
-    let (nonce, proof) = match answer(&mut stream)? {
-        Message::Welcome { nonce, proof } => (nonce, proof),
-        _ => return Err(WireError::Bad("something else than a greeting").into()),
-    };
-    if me.key.proof("stage", &hello, &nonce) != blake3::Hash::from_bytes(proof) {
-        return Err(GreetError::Refused("it has another stage key".to_owned()));
-    }
-    let proof = *me.key.proof("caller", &hello, &nonce).as_bytes();
-    write_frame(&mut stream, &Message::Proof(proof).frame())?;
-    match answer(&mut stream)? {
-        Message::Accepted => Ok(stream),
-        _ => Err(WireError::Bad("something else than a greeting").into()),
-    }
+    })
 }
 
-fn answer(stream: &mut TcpStream) -> Result<Message, GreetError> {
-    match Message::read(stream, Bounds::GREETING)? {
+fn answer(greeting: &mut Greeting<'_>) -> Result<Message, GreetError> {
+    match Message::read(greeting, &Short)? {
         Message::Refused(why) => Err(match why.strip_prefix(BUSY) {
             Some(why) => GreetError::Busy(why.to_owned()),
             None => GreetError::Refused(why),
@@ -134,32 +158,43 @@ fn answer(stream: &mut TcpStream) -> Result<Message, GreetError> {
     }
 }
 
-/// Hears who has connected to this host; `accept` has the last word, or says with whom the host is busy.
-pub(super) fn hear(
-    stream: &mut TcpStream,
+/// Greets a caller; `accept` decides last, or returns with whom the host is busy.
+pub(super) fn hear<T>(
+    stream: &TcpStream,
     me: &Identity,
-    accept: impl FnOnce(&Hello) -> Result<(), String>,
-) -> Result<Hello, GreetError> {
+    accept: impl FnOnce(&Hello) -> Result<T, String>,
+) -> Result<T, GreetError> {
     prepare(stream).map_err(WireError::from)?;
-    let refuse = |stream: &mut TcpStream, why: String| {
-        // Who has gone need not hear it.
+    let mut greeting = Greeting::of(stream);
+    let accepted = greet(&mut greeting, me, accept)?;
+    silence(stream).map_err(WireError::from)?;
+    Ok(accepted)
+}
+
+fn greet<T>(
+    stream: &mut (impl Read + Write),
+    me: &Identity,
+    accept: impl FnOnce(&Hello) -> Result<T, String>,
+) -> Result<T, GreetError> {
+    fn refuse<T>(stream: &mut impl Write, why: String) -> Result<T, GreetError> {
+        // A caller that has gone need not have it.
         let _ = write_frame(stream, &Message::Refused(why.clone()).frame());
         Err(GreetError::Refused(why))
-    };
-    let Message::Hello(hello) = Message::read(stream, Bounds::GREETING)? else {
+    }
+    let Message::Hello(hello) = Message::read(stream, &Short)? else {
         return Err(WireError::Bad("something else than a greeting").into());
     };
     if hello.protocol != PROTOCOL {
         return refuse(stream, other_version(&hello));
     }
     let nonce = nonce()?;
-    let proof = *me.key.proof("stage", &hello, &nonce).as_bytes();
-    write_frame(stream, &Message::Welcome { nonce, proof }.frame())?;
-    let Message::Proof(proof) = Message::read(stream, Bounds::GREETING)? else {
+    write_frame(stream, &Message::Welcome(nonce).frame())?;
+    let Message::Proof(proof) = Message::read(stream, &Short)? else {
         return Err(WireError::Bad("something else than a proof").into());
     };
+    // Hashes are compared in constant time.
     if me.key.proof("caller", &hello, &nonce) != blake3::Hash::from_bytes(proof) {
-        return refuse(stream, "you have another stage key".to_owned());
+        return refuse(stream, "the caller has another stage key".to_owned());
     }
     let (stage, of) = (me.stage, me.of);
     if (hello.stage, hello.of) != (stage, of) {
@@ -172,11 +207,13 @@ pub(super) fn hear(
     if hello.model != me.model {
         return refuse(stream, "this stage has another model file".to_owned());
     }
-    if let Err(why) = accept(&hello) {
-        return refuse(stream, format!("{BUSY}{why}"));
-    }
-    write_frame(stream, &Message::Accepted.frame())?;
-    Ok(hello)
+    let accepted = match accept(&hello) {
+        Ok(accepted) => accepted,
+        Err(why) => return refuse(stream, format!("{BUSY}{why}")),
+    };
+    let proof = *me.key.proof("stage", &hello, &nonce).as_bytes();
+    write_frame(stream, &Message::Accepted(proof).frame())?;
+    Ok(accepted)
 }
 
 fn other_version(hello: &Hello) -> String {
@@ -184,9 +221,46 @@ fn other_version(hello: &Hello) -> String {
     format!("this stage runs arclight {mine}, and you {theirs}: use one version")
 }
 
-fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+fn prepare(stream: &TcpStream) -> io::Result<()> {
     // Rows of one token are small, and the next stage waits for them.
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(GREETING))?;
     stream.set_write_timeout(Some(SILENCE))
+}
+
+/// Has reads fail after a silence, from the greeting on.
+fn silence(stream: &TcpStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(SILENCE))
+}
+
+/// A connection that has to greet within a time, however slowly single bytes come.
+struct Greeting<'s> {
+    stream: &'s TcpStream,
+    end: Instant,
+}
+
+impl Greeting<'_> {
+    fn of(stream: &TcpStream) -> Greeting<'_> {
+        Greeting { stream, end: Instant::now() + GREETING }
+    }
+}
+
+impl Read for Greeting<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Greeting<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
 }

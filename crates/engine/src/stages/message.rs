@@ -1,13 +1,13 @@
 //! What the hosts of a model say to each other.
 
 use super::order::Told;
-use super::wire::{Put, Take, WireError, read_frame};
+use super::wire::{Put, Take, WireError, read_body, read_floats, read_head};
 use crate::options::KvSize;
 use graph::{KvType, KvTypes};
 use std::io::Read;
 
 /// Counts changes of the protocol.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 
 /// How every connection begins.
 pub(super) const MAGIC: &[u8; 16] = b"arclight stages\n";
@@ -57,14 +57,12 @@ pub(super) struct Sizes {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Message {
     Hello(Hello),
-    /// The answer to it: a nonce, and what only who has the key can say.
-    Welcome {
-        nonce: [u8; 32],
-        proof: [u8; 32],
-    },
-    /// The same of who connects.
+    /// The answer to it: a nonce.
+    Welcome([u8; 32]),
+    /// Of the caller, that it has the key.
     Proof([u8; 32]),
-    Accepted,
+    /// The same of the stage.
+    Accepted([u8; 32]),
     /// Why not.
     Refused(String),
     /// How much of this would fit?
@@ -94,17 +92,23 @@ pub(super) enum Message {
     Ping,
 }
 
-/// How long messages of a connection may be.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    pub step: usize,
-    pub rows: usize,
+/// What may come on a connection; asked with the head of a message, before memory is taken for it.
+pub(super) trait Bounds {
+    /// Bytes of a step.
+    fn step(&self) -> Result<usize, WireError> {
+        Err(WireError::Unasked("a step, which has no place here"))
+    }
+
+    /// Allows rows of this step and number of bytes.
+    fn rows(&self, _number: u64, _bytes: usize) -> Result<(), WireError> {
+        Err(WireError::Unasked("rows, which have no place here"))
+    }
 }
 
-impl Bounds {
-    /// Before it is known what is to come: neither steps nor rows.
-    pub(super) const GREETING: Bounds = Bounds { step: 0, rows: 0 };
-}
+/// Neither steps nor rows.
+pub(super) struct Short;
+
+impl Bounds for Short {}
 
 mod kind {
     pub(super) const HELLO: u8 = 1;
@@ -175,17 +179,9 @@ impl Message {
                 put.bytes(&hello.model).u64(hello.session).bytes(&hello.nonce);
                 put.frame()
             }
-            Message::Welcome { nonce, proof } => {
-                let mut put = Put::new(kind::WELCOME);
-                put.bytes(nonce).bytes(proof);
-                put.frame()
-            }
-            Message::Proof(proof) => {
-                let mut put = Put::new(kind::PROOF);
-                put.bytes(proof);
-                put.frame()
-            }
-            Message::Accepted => Put::new(kind::ACCEPTED).frame(),
+            Message::Welcome(nonce) => digest(kind::WELCOME, nonce),
+            Message::Proof(proof) => digest(kind::PROOF, proof),
+            Message::Accepted(proof) => digest(kind::ACCEPTED, proof),
             Message::Refused(why) => text(kind::REFUSED, why),
             Message::Ask(sizes) => {
                 let mut put = Put::new(kind::ASK);
@@ -215,23 +211,31 @@ impl Message {
         }
     }
 
-    /// Reads a message.
-    pub(super) fn read(from: &mut impl Read, bounds: Bounds) -> Result<Message, WireError> {
-        Message::read_within(from, || bounds)
+    /// Reads a message that is within bounds.
+    pub(super) fn read(from: &mut impl Read, bounds: &impl Bounds) -> Result<Message, WireError> {
+        let (kind, length) = read_head(from)?;
+        let most = match kind {
+            kind::ROWS => return Message::rows(from, length, bounds),
+            kind::STEP => bounds.step()?,
+            kind::HELLO..=kind::READY | kind::FAULT..=kind::PING => SHORT,
+            _ => return Err(WireError::Bad("an unknown kind of message")),
+        };
+        Message::of(kind, &read_body(from, length, most)?)
     }
 
-    /// The same, within bounds as they are when a message begins to come.
-    pub(super) fn read_within(
+    fn rows(
         from: &mut impl Read,
-        bounds: impl Fn() -> Bounds,
+        length: usize,
+        bounds: &impl Bounds,
     ) -> Result<Message, WireError> {
-        let (kind, bytes) = read_frame(from, |kind| match kind {
-            kind::STEP => Some(bounds().step).filter(|most| *most > 0),
-            kind::ROWS => Some(bounds().rows).filter(|most| *most > 0),
-            kind::HELLO..=kind::READY | kind::FAULT..=kind::PING => Some(SHORT),
-            _ => None,
-        })?;
-        Message::of(kind, &bytes)
+        const NUMBER: usize = size_of::<u64>();
+        let number = Take(&read_body(from, length.min(NUMBER), NUMBER)?).u64()?;
+        let bytes = length - NUMBER;
+        if !bytes.is_multiple_of(size_of::<f32>()) {
+            return Err(WireError::Bad("a row with a part of a number"));
+        }
+        bounds.rows(number, bytes)?;
+        Ok(Message::Rows { number, rows: read_floats(from, bytes / size_of::<f32>())? })
     }
 
     fn of(kind: u8, bytes: &[u8]) -> Result<Message, WireError> {
@@ -252,9 +256,9 @@ impl Message {
                     nonce: take.array()?,
                 })
             }
-            kind::WELCOME => Message::Welcome { nonce: take.array()?, proof: take.array()? },
+            kind::WELCOME => Message::Welcome(take.array()?),
             kind::PROOF => Message::Proof(take.array()?),
-            kind::ACCEPTED => Message::Accepted,
+            kind::ACCEPTED => Message::Accepted(take.array()?),
             kind::REFUSED => Message::Refused(take.text()?),
             kind::ASK => Message::Ask(Sizes::take(&mut take)?),
             kind::FITS => Message::Fits { context: take.size()?, tokens: take.size()? },
@@ -265,7 +269,6 @@ impl Message {
             },
             kind::READY => Message::Ready(take.list()?),
             kind::STEP => Message::Step(Told::take(&mut take)?),
-            kind::ROWS => Message::Rows { number: take.u64()?, rows: take.floats()? },
             kind::FAULT => Message::Fault(take.text()?),
             kind::PING => Message::Ping,
             _ => return Err(WireError::Bad("an unknown kind of message")),
@@ -289,6 +292,13 @@ pub(super) fn rows_frame<'f>(number: u64, rows: impl Iterator<Item = &'f [f32]>)
     put.frame()
 }
 
+/// A message of 32 bytes.
+fn digest(kind: u8, bytes: &[u8; 32]) -> Vec<u8> {
+    let mut put = Put::new(kind);
+    put.bytes(bytes);
+    put.frame()
+}
+
 /// A message that is a text, of which only the beginning fits.
 fn text(kind: u8, text: &str) -> Vec<u8> {
     let end = (0..=text.len().min(SHORT - 64)).rev().find(|end| text.is_char_boundary(*end));
@@ -297,12 +307,18 @@ fn text(kind: u8, text: &str) -> Vec<u8> {
     put.frame()
 }
 
+/// A message of each kind, one after the other, for tests.
+#[cfg(test)]
+pub(super) fn every() -> Vec<u8> {
+    tests::all().iter().flat_map(Message::frame).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use testkit::Rng;
 
-    const BOUNDS: Bounds = Bounds { step: 1 << 16, rows: 1 << 16 };
+    use crate::stages::Any;
 
     fn sizes() -> Sizes {
         Sizes {
@@ -314,7 +330,7 @@ mod tests {
         }
     }
 
-    fn all() -> Vec<Message> {
+    pub(super) fn all() -> Vec<Message> {
         let hello = Hello {
             protocol: PROTOCOL,
             version: "0.1.0".to_owned(),
@@ -327,9 +343,9 @@ mod tests {
         };
         vec![
             Message::Hello(hello),
-            Message::Welcome { nonce: [1; 32], proof: [2; 32] },
+            Message::Welcome([1; 32]),
             Message::Proof([3; 32]),
-            Message::Accepted,
+            Message::Accepted([2; 32]),
             Message::Refused("this is another stage".to_owned()),
             Message::Ask(Sizes { context: None, kv_size: KvSize::Fit, ..sizes() }),
             Message::Fits { context: 4096, tokens: 1 << 20 },
@@ -347,13 +363,13 @@ mod tests {
     fn messages_come_as_they_were_sent() {
         for message in all() {
             let frame = message.frame();
-            let read = Message::read(&mut &*frame, BOUNDS).unwrap();
+            let read = Message::read(&mut &*frame, &Any).unwrap();
             assert_eq!(read, message);
             // Zeros have signs.
             assert_eq!(read.frame(), frame);
         }
         let long = Message::Refused("ü".repeat(9000)).frame();
-        assert!(matches!(Message::read(&mut &*long, BOUNDS), Ok(Message::Refused(_))));
+        assert!(matches!(Message::read(&mut &*long, &Any), Ok(Message::Refused(_))));
     }
 
     #[test]
@@ -378,8 +394,8 @@ mod tests {
     #[test]
     fn steps_and_rows_are_refused_before_they_are_expected() {
         for message in [Message::Step(Told::of_test()), Message::Rows { number: 1, rows: vec![] }] {
-            let read = Message::read(&mut &*message.frame(), Bounds::GREETING);
-            assert!(matches!(read, Err(WireError::Bad(_))), "{read:?}");
+            let read = Message::read(&mut &*message.frame(), &Short);
+            assert!(matches!(read, Err(WireError::Unasked(_))), "{read:?}");
         }
     }
 }

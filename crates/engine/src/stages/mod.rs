@@ -12,16 +12,24 @@
 //! all stages again, and begins with an empty cache; stages keep their weights.
 
 mod front;
+#[cfg(any(fuzzing, test))]
+mod fuzz;
 mod greet;
+mod ledger;
 mod link;
 mod message;
 mod order;
 mod part;
+mod port;
 mod server;
 mod status;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod wire;
 
+#[cfg(fuzzing)]
+pub use fuzz::FuzzStage;
 pub use greet::StageKey;
 pub use part::StageOptions;
 pub use server::{StageServer, StageStop};
@@ -38,21 +46,47 @@ pub fn fuzz_stage_messages(bytes: &[u8]) {
     read_any(bytes);
 }
 
-/// The same, for tests.
+/// Bounds of steps and rows for fuzzing and tests.
+#[cfg(any(fuzzing, test))]
+struct Any;
+
+#[cfg(any(fuzzing, test))]
+impl message::Bounds for Any {
+    fn step(&self) -> Result<usize, wire::WireError> {
+        Ok(1 << 16)
+    }
+
+    fn rows(&self, _: u64, bytes: usize) -> Result<(), wire::WireError> {
+        match bytes <= 1 << 16 {
+            true => Ok(()),
+            false => Err(wire::WireError::Bad("rows that are too long")),
+        }
+    }
+}
+
+/// The same as [`fuzz_stage_messages`], for tests.
 #[cfg(any(fuzzing, test))]
 fn read_any(mut bytes: &[u8]) {
-    use message::{Bounds, Message};
-    let bounds = Bounds { step: 1 << 16, rows: 1 << 16 };
-    // Of who hears them, and of both ends of a link over which they go on.
+    use message::Message;
+    // Of the reader, and of both ends of a link over which they go on.
     let [mut tables, mut near, mut far] = [(); 3].map(|()| tables::Tables::default());
-    while let Ok(message) = Message::read(&mut bytes, bounds) {
+    while let Ok(message) = Message::read(&mut bytes, &Any) {
         let frame = message.frame();
-        let read = Message::read(&mut &*frame, bounds).expect("what was written can be read");
+        let read = Message::read(&mut &*frame, &Any).expect("what was written can be read");
         assert_eq!(read.frame(), frame);
+        let limits = ledger::Limits {
+            steps: 4,
+            order: 1 << 16,
+            sequences: 64,
+            tokens: 1 << 14,
+            context: usize::MAX,
+            classes: 1,
+            pages: 1 << 10,
+        };
         if let Message::Step(told) = message
-            && let Ok(order) = told.order(&mut tables, 64)
+            && let Ok(order) = told.order(&mut tables, &limits)
         {
-            let heard = order::Told::of(&order, &mut near).order(&mut far, 64);
+            let heard = order::Told::of(&order, &mut near).order(&mut far, &limits);
             assert_eq!(heard.as_ref(), Ok(&order));
         }
     }

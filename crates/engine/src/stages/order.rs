@@ -4,6 +4,7 @@
 //! the other stages know nothing of sequences, sharing or snapshots: an order names the pages. Of a table only what is
 //! new since the last order with its slot goes over the link ([`Tables`]).
 
+use super::ledger::Limits;
 use super::tables::{News, Tables};
 use super::wire::{Put, Take, WireError};
 use graph::{Executor, Inset, Outputs, PageCopy, PageId, PageTable, Save, SeqInput, Together};
@@ -65,14 +66,26 @@ impl Told {
         Told { number: order.number, copies: order.copies.clone(), sequences }
     }
 
-    /// The order, for who knows `tables` of so many sequences at most.
-    pub(super) fn order(self, tables: &mut Tables, most: usize) -> Result<Order, &'static str> {
-        let mut sequences = Vec::with_capacity(self.sequences.len());
+    /// The order, for the reader of `tables`, if it is within the limits.
+    pub(super) fn order(self, tables: &mut Tables, limits: &Limits) -> Result<Order, &'static str> {
+        if self.sequences.len() > limits.sequences {
+            return Err("more sequences than there may be");
+        }
+        let mut sequences: Vec<Part> = Vec::with_capacity(self.sequences.len());
+        let mut seen = vec![false; limits.sequences];
         for ToldPart { slot, tokens, past, tables: news, saves } in self.sequences {
-            if slot >= most {
-                return Err("a sequence that there cannot be");
+            match seen.get_mut(slot) {
+                None => return Err("a sequence that there cannot be"),
+                Some(true) => return Err("a sequence twice"),
+                Some(seen) => *seen = true,
             }
-            let tables = tables.hear(slot, news)?;
+            if past + tokens.len() > limits.context {
+                return Err("a sequence that is longer than the context");
+            }
+            if news.len() != limits.classes {
+                return Err("pages of more or fewer classes than there are");
+            }
+            let tables = tables.hear(slot, news, limits.pages)?;
             sequences.push(Part { slot, tokens, past, tables, saves });
         }
         Ok(Order { number: self.number, copies: self.copies, sequences })
@@ -132,7 +145,7 @@ impl Told {
         let (tokens, tables) = (vec![1, 2, 3], vec![table]);
         let part = ToldPart { slot: 1, tokens, past: 64, tables, saves: vec![save] };
         let copies = vec![PageCopy { class: 0, from: PageId(1), to: PageId(2) }];
-        let none = ToldPart { saves: vec![], ..part.clone() };
+        let none = ToldPart { slot: 0, saves: vec![], ..part.clone() };
         Told { number: 12, copies, sequences: vec![part, none] }
     }
 }
@@ -141,6 +154,18 @@ impl Order {
     /// Rows that go from stage to stage.
     pub(crate) fn tokens(&self) -> usize {
         self.sequences.iter().map(|part| part.tokens.len()).sum()
+    }
+
+    /// Bytes that it takes in memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        let part = |part: &Part| {
+            let pages = part.tables.iter().map(|table| table.pages.len() * size_of::<PageId>());
+            let tables = part.tables.len() * size_of::<PageTable>() + pages.sum::<usize>();
+            let save = |save: &Save| size_of_val(save) + size_of_val(&*save.pages);
+            let saves: usize = part.saves.iter().map(save).sum();
+            size_of_val(part) + size_of_val(&*part.tokens) + tables + saves
+        };
+        size_of_val(&*self.copies) + self.sequences.iter().map(part).sum::<usize>()
     }
 
     /// Takes the step: with `rows` of the stage before in the places of tokens, if there is one. `classes` are those of

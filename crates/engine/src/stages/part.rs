@@ -20,6 +20,8 @@ pub struct StageOptions {
     pub peers: Vec<String>,
     /// What the hosts know each other by.
     pub key: StageKey,
+    /// Whether it listens without a key on addresses that other hosts can reach.
+    pub without_key: bool,
 }
 
 impl StageOptions {

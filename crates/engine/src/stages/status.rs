@@ -1,7 +1,9 @@
 //! What a stage before the front does, for those who watch it.
 
+use super::ledger::Kept;
 use super::part::StageOptions;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -46,6 +48,7 @@ pub struct StageStatus {
     sent: AtomicU64,
     received: AtomicU64,
     refused: AtomicU64,
+    pub(super) kept: Arc<Kept>,
 }
 
 /// The counts of a [`StageStatus`].
@@ -63,6 +66,10 @@ pub struct StageCounts {
     pub received: u64,
     /// Connections that were refused.
     pub refused: u64,
+    /// Bytes of orders and rows that are kept until their step is taken.
+    pub kept: usize,
+    /// The most that these have been.
+    pub most_kept: usize,
 }
 
 impl StageStatus {
@@ -78,6 +85,7 @@ impl StageStatus {
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            kept: Arc::default(),
         }
     }
 
@@ -96,6 +104,8 @@ impl StageStatus {
             sent: self.sent.load(Relaxed),
             received: self.received.load(Relaxed),
             refused: self.refused.load(Relaxed),
+            kept: self.kept.now(),
+            most_kept: self.kept.most(),
         }
     }
 

@@ -47,16 +47,20 @@ impl Tables {
         tables.map(news).collect()
     }
 
-    /// The tables of a slot, of which that is new.
+    /// The tables of a slot, of which that is new; each of at most `most` pages.
     pub(super) fn hear(
         &mut self,
         slot: usize,
         news: Vec<News>,
+        most: usize,
     ) -> Result<Vec<PageTable>, &'static str> {
         let tables = self.slot(slot, news.len());
         for (table, News { first, kept, pages }) in tables.iter_mut().zip(news) {
             let known = from(table, first).get(..kept);
             let known = known.ok_or("pages are as they were that were never told")?;
+            if known.len() + pages.len() > most {
+                return Err("more pages than a sequence can have");
+            }
             let pages = [known, &pages].concat();
             *table = PageTable { first, pages };
         }
@@ -90,7 +94,7 @@ mod tests {
             for tables in &texts {
                 let news = front.tell(slot, tables);
                 sent += news.iter().map(|news| news.pages.len()).sum::<usize>();
-                assert_eq!(stage.hear(slot, news).unwrap(), tables);
+                assert_eq!(stage.hear(slot, news, 11).unwrap(), tables);
             }
         }
         assert!(sent < 110, "{sent} pages");
@@ -102,10 +106,13 @@ mod tests {
     fn what_was_never_told_is_no_table() {
         let mut stage = Tables::default();
         let news = |first, kept| vec![News { first, kept, pages: vec![PageId(1)] }];
-        assert!(stage.hear(0, news(0, 1)).is_err());
-        assert!(stage.hear(0, news(4, 0)).is_ok());
-        assert!(stage.hear(0, news(3, 1)).is_err() && stage.hear(0, news(usize::MAX, 1)).is_err());
-        assert!(stage.hear(0, news(4, usize::MAX)).is_err());
-        assert!(stage.hear(0, news(4, 1)).is_ok());
+        assert!(stage.hear(0, news(0, 1), 9).is_err());
+        assert!(stage.hear(0, news(4, 0), 2).is_ok());
+        assert!(
+            stage.hear(0, news(3, 1), 2).is_err() && stage.hear(0, news(usize::MAX, 1), 2).is_err()
+        );
+        assert!(stage.hear(0, news(4, usize::MAX), 2).is_err());
+        assert!(stage.hear(0, news(4, 1), 2).is_ok());
+        assert_eq!(stage.hear(0, news(4, 2), 2), Err("more pages than a sequence can have"));
     }
 }

@@ -1,12 +1,15 @@
 //! Bytes of frames: numbers in little endian, lists with their lengths before them.
 //!
-//! Whoever reads trusts no length: a list is no longer than what is left of its frame, and a frame no longer than
-//! who reads it says.
+//! A length that was read is not trusted: a list is no longer than the rest of its frame, and the reader of a frame sets
+//! a limit for its length.
 
 use std::io::{ErrorKind, Read, Write};
 
 /// Bytes before a frame's contents: its kind and their length.
 pub(super) const HEAD: usize = 5;
+
+/// Bytes that are read at once, and taken before they came.
+const PIECE: usize = 16 << 10;
 
 /// Why a frame cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +26,16 @@ pub(super) enum WireError {
     /// What came is no frame, or not one that may come now.
     #[error("it sent what is no message of this protocol: {0}")]
     Bad(&'static str),
+    /// What came is a message that may not come now.
+    #[error("it sent {0}")]
+    Unasked(&'static str),
+}
+
+impl WireError {
+    /// Whether the connection is lost, and not the fault of what came.
+    pub(super) fn is_loss(&self) -> bool {
+        matches!(self, WireError::Closed | WireError::Silent | WireError::Io(_))
+    }
 }
 
 impl From<std::io::Error> for WireError {
@@ -38,22 +51,41 @@ impl From<std::io::Error> for WireError {
     }
 }
 
-/// Reads a frame; `limit` is how long one of a kind may be, if it may come at all.
-pub(super) fn read_frame(
-    from: &mut impl Read,
-    limit: impl Fn(u8) -> Option<usize>,
-) -> Result<(u8, Vec<u8>), WireError> {
+/// Reads the head of a frame: its kind, and the length of its contents.
+pub(super) fn read_head(from: &mut impl Read) -> Result<(u8, usize), WireError> {
     let mut head = [0; HEAD];
     from.read_exact(&mut head)?;
     let [kind, length @ ..] = head;
-    let length = u32::from_le_bytes(length) as usize;
-    let most = limit(kind).ok_or(WireError::Bad("a kind of message that has no place here"))?;
+    Ok((kind, u32::from_le_bytes(length) as usize))
+}
+
+/// Reads the contents of a frame, of at most `most` bytes.
+pub(super) fn read_body(
+    from: &mut impl Read,
+    length: usize,
+    most: usize,
+) -> Result<Vec<u8>, WireError> {
     if length > most {
         return Err(WireError::Bad("a message that is too long"));
     }
-    let mut bytes = vec![0; length];
-    from.read_exact(&mut bytes)?;
-    Ok((kind, bytes))
+    // As long as it says only when as much has come.
+    let mut bytes = Vec::with_capacity(length.min(PIECE));
+    match from.by_ref().take(length as u64).read_to_end(&mut bytes)? {
+        read if read == length => Ok(bytes),
+        _ => Err(WireError::Closed),
+    }
+}
+
+/// Reads floats that are the rest of a frame.
+pub(super) fn read_floats(from: &mut impl Read, count: usize) -> Result<Vec<f32>, WireError> {
+    let mut floats = Vec::with_capacity(count.min(PIECE));
+    let mut piece = [0; PIECE];
+    while floats.len() < count {
+        let next = &mut piece[..(4 * (count - floats.len())).min(PIECE)];
+        from.read_exact(next)?;
+        floats.extend(next.as_chunks().0.iter().map(|n| f32::from_le_bytes(*n)));
+    }
+    Ok(floats)
 }
 
 /// Writes a frame that [`Put::frame`] has made.
@@ -167,16 +199,6 @@ impl<'a> Take<'a> {
         Ok(numbers.iter().map(|n| u32::from_le_bytes(*n)).collect())
     }
 
-    /// All that is left, as floats.
-    pub(super) fn floats(&mut self) -> Result<Vec<f32>, WireError> {
-        let (numbers, rest) = self.0.as_chunks();
-        if !rest.is_empty() {
-            return Err(WireError::Bad("a row with a part of a number"));
-        }
-        self.0 = &[];
-        Ok(numbers.iter().map(|n| f32::from_le_bytes(*n)).collect())
-    }
-
     /// Nothing is left.
     pub(super) fn end(self) -> Result<(), WireError> {
         if self.0.is_empty() { Ok(()) } else { Err(WireError::Bad("a message that is too long")) }
@@ -192,8 +214,10 @@ mod tests {
         let mut put = Put::new(7);
         put.list([1, 2, 3].into_iter()).text("ab");
         let frame = put.frame();
-        let read =
-            |bytes: &[u8], most| read_frame(&mut &*bytes, |kind| (kind == 7).then_some(most));
+        let read = |mut bytes: &[u8], most| {
+            let (kind, length) = read_head(&mut bytes)?;
+            Ok((kind, read_body(&mut bytes, length, most)?))
+        };
         let (kind, bytes) = read(&frame, 100).unwrap();
         let mut take = Take(&bytes);
         assert_eq!((kind, take.list().unwrap()), (7, vec![1, 2, 3]));
@@ -201,10 +225,16 @@ mod tests {
         take.end().unwrap();
         assert!(matches!(read(&frame, 10), Err(WireError::Bad(_))), "longer than it may be");
         assert!(matches!(read(&frame[..9], 100), Err(WireError::Closed)));
-        assert!(matches!(read(&[8, 0, 0, 0, 0], 100), Err(WireError::Bad(_))), "another kind");
+        assert!(matches!(read(&frame[..3], 100), Err(WireError::Closed)));
         // A list that says it is longer than its frame.
         assert!(matches!(Take(&[255, 255, 255, 255, 1]).list(), Err(WireError::Bad(_))));
         assert!(matches!(Take(&[9, 0, 0, 0, b'x']).text(), Err(WireError::Bad(_))));
-        assert!(matches!(Take(&[0; 5]).floats(), Err(WireError::Bad(_))));
+        // Floats that do not come, and those of more than one piece.
+        assert!(matches!(read_floats(&mut &[0; 7][..], 2), Err(WireError::Closed)));
+        assert!(matches!(read_floats(&mut &[0; 7][..], 1 << 40), Err(WireError::Closed)));
+        let mut put = Put::new(7);
+        let row: Vec<f32> = (0..9000).map(|n| n as f32).collect();
+        put.floats([&*row].into_iter());
+        assert_eq!(read_floats(&mut &put.frame()[HEAD..], 9000).unwrap(), row);
     }
 }

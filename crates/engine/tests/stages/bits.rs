@@ -129,7 +129,13 @@ fn models_whose_layers_share_more_are_refused_by_name() {
     let refused = |bytes: Vec<u8>| {
         let file = ModelFile::from_bytes("tiny", bytes);
         let peers = vec!["127.0.0.1:1".to_owned()];
-        let stage = Some(StageOptions { number: 2, of: 2, peers, key: StageKey::default() });
+        let stage = Some(StageOptions {
+            number: 2,
+            of: 2,
+            peers,
+            key: StageKey::default(),
+            without_key: false,
+        });
         let options = LoadOptions { stage, ..options() };
         Engine::load(&file, &options, &mut |_| {}).err().map(|e| e.to_string()).unwrap_or_default()
     };

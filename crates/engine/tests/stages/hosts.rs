@@ -51,7 +51,7 @@ pub(crate) fn host(
     options: &LoadOptions,
 ) -> Result<Host, arclight_engine::Error> {
     let key = options.stage.as_ref().map(|stage| stage.key.clone()).unwrap_or_default();
-    let stage = Some(StageOptions { number, of, peers: Vec::new(), key });
+    let stage = Some(StageOptions { number, of, peers: Vec::new(), key, without_key: false });
     let options = LoadOptions { stage, ..options.clone() };
     let (file, address) = (file.clone(), address.to_owned());
     // The thread that binds may not be the one that computes.
@@ -74,7 +74,8 @@ impl Hosts {
     pub(crate) fn front(&self, options: &LoadOptions) -> LoadOptions {
         let peers = self.stages.iter().map(|host| host.address.clone()).collect();
         let key = StageKey::default();
-        let stage = Some(StageOptions { number: self.of, of: self.of, peers, key });
+        let stage =
+            Some(StageOptions { number: self.of, of: self.of, peers, key, without_key: false });
         LoadOptions { stage, ..options.clone() }
     }
 

@@ -134,7 +134,10 @@ fn strangers_are_refused_with_the_reason() {
     let file = Arc::new(ModelFile::from_bytes("tiny", model()));
     let stage = |number, of, peers: &[&str], key| {
         let peers = peers.iter().map(|&peer| peer.to_owned()).collect();
-        LoadOptions { stage: Some(StageOptions { number, of, peers, key }), ..options.clone() }
+        LoadOptions {
+            stage: Some(StageOptions { number, of, peers, key, without_key: false }),
+            ..options.clone()
+        }
     };
     let one = host(&file, (1, 2), "127.0.0.1:0", &stage(1, 2, &[], key("secret\n"))).unwrap();
     let at = one.address.as_str();

@@ -1,10 +1,12 @@
 //! A server on the demo model, without connections, and what must be true of all its answers.
+#![allow(dead_code, reason = "each target uses a part of it")]
 
+use std::io::Error;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use arclight_engine::{LoadOptions, ModelFile, ReplicaOptions};
-use arclight_server::{App, ChatStyle, Model, Options, router};
+use arclight_server::{App, ChatStyle, FileOptions, FileStore, Model, Options, router};
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
@@ -13,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
 /// Every endpoint that reads a body.
-pub const PATHS: [&str; 18] = [
+pub const PATHS: [&str; 19] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
@@ -22,6 +24,7 @@ pub const PATHS: [&str; 18] = [
     "/completion",
     "/infill",
     "/v1/score",
+    "/api/embed",
     "/api/embeddings",
     "/v1/messages",
     "/v1/messages/count_tokens",
@@ -51,24 +54,53 @@ static SERVER: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
     let serving = ReplicaOptions { queue: Some(4), ..ReplicaOptions::default() };
     // A family with calls, which the demo's template does not show.
     let style = ChatStyle { family: Some("hermes".parse().unwrap()), ..ChatStyle::default() };
-    let app = Arc::new(App::new(Options { body_limit: 64 << 10, ..Options::default() }));
+    let files = FileOptions {
+        folder: std::env::temp_dir().join(format!("arclight-fuzz-{}", std::process::id())),
+        file_bytes: 16 << 10,
+        total_bytes: 1 << 30,
+        lines: 100,
+    };
+    let files = Some(FileStore::open(files).unwrap());
+    let app = Arc::new(App::new(Options { body_limit: 64 << 10, files, ..Options::default() }));
     app.ready(Model::load(&file, &options, &serving, &style, &mut |_| {}).unwrap());
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     (runtime, router(app).unwrap())
 });
 
-/// Sends a body: whatever it says, the fault is not the server's, nor in the middle of a stream.
-pub fn post(path: &str, body: &[u8]) {
+/// Sends a request: whatever it says, the fault is not the server's, nor in the middle of a stream.
+fn send(request: Request<Body>, said: impl Fn() -> String) -> String {
     let (runtime, router) = &*SERVER;
-    let request = Request::post(path).body(Body::from(body.to_vec())).unwrap();
     let (status, answer) = runtime.block_on(async {
         let response = router.clone().oneshot(request).await.unwrap();
         let status = response.status();
         (status, response.into_body().collect().await.unwrap().to_bytes())
     });
     let text = String::from_utf8(answer.to_vec()).unwrap();
-    let said = || format!("{path} {} gave {status}: {text}", String::from_utf8_lossy(body));
+    let said = || format!("{} gave {status}: {text}", said());
     assert!(!status.is_server_error(), "{}", said());
     assert!(!text.contains(r#""type":"server_error""#), "{}", said());
     assert!(!text.contains(r#""type":"api_error""#), "{}", said());
+    text
+}
+
+/// Sends a body of JSON, or what may be one.
+pub fn post(path: &str, body: &[u8]) {
+    let request = Request::post(path).header("host", "localhost");
+    let request = request.header("content-type", "application/json");
+    let request = request.body(Body::from(body.to_vec())).unwrap();
+    send(request, || format!("{path} {}", String::from_utf8_lossy(body)));
+}
+
+/// Sends a form, in pieces of this size; a file that was kept is deleted.
+pub fn upload(form: &[u8], piece: usize) {
+    let pieces: Vec<_> = form.chunks(piece).map(|piece| Ok::<_, Error>(piece.to_vec())).collect();
+    let request = Request::post("/v1/files").header("host", "localhost");
+    let request = request.header("content-type", "multipart/form-data; boundary=edge");
+    let request = request.body(Body::from_stream(futures_util::stream::iter(pieces))).unwrap();
+    let text = send(request, || format!("a form {}", String::from_utf8_lossy(form)));
+    let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+    if let Some(id) = file["id"].as_str() {
+        let request = Request::delete(format!("/v1/files/{id}")).header("host", "localhost");
+        send(request.body(Body::empty()).unwrap(), || format!("deleting {id}"));
+    }
 }

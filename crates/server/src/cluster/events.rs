@@ -1,22 +1,35 @@
-//! Changes of the prefix cache for who routes requests by it, over ZeroMQ, as vLLM publishes them.
+//! Changes of the prefix cache for programs that route requests by it, over ZeroMQ, as vLLM publishes them.
 //!
 //! A `PUB` socket sends three frames for each step that changed something: the topic, a number that grows by one
 //! (8 bytes, the highest first), and MessagePack: `[time, [event, …], replica]`, where events are maps with a `type`.
-//! Who has missed numbers asks for them on a `ROUTER` socket: a frame with the first number wanted is answered by
-//! messages of number and MessagePack for those that are still kept, and at the end by the number −1.
+//! A subscriber that has missed numbers asks for them on a `ROUTER` socket: a frame with the first number wanted is
+//! answered by messages of number and MessagePack for those that are still kept, and at the end by the number −1.
+//!
+//! The last messages are [`Kept`], and no others: who publishes waits for nothing, the oldest give way, and a peer that
+//! reads too slowly finds a gap in the numbers.
 
+use super::kept::{Change, Kept, Most};
+use super::sockets::{self, Bounds, Peers, Socket};
 use crate::error::Error;
 use arclight_engine::{CacheEvent, CacheEvents};
 use bytes::Bytes;
 use serde::Serialize;
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::SystemTime;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use zeromq::{PubSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+use tokio::task::AbortHandle;
 
-/// Messages that are kept for who has missed them.
-const KEPT: usize = 10_000;
+/// Messages that are kept, also for subscribers that are slow or have missed some.
+const KEPT: Most = Most { messages: 10_000, bytes: 64 << 20 };
+
+/// Bounds of both sockets.
+const BOUNDS: Bounds = Bounds {
+    connections: 128,
+    of_address: 32,
+    greeting: Duration::from_secs(5),
+    send: Duration::from_secs(10),
+    replays: 4,
+    replay: Duration::from_secs(60),
+};
 
 /// Tokens of a block.
 const BLOCK: usize = arclight_engine::KV_PAGE;
@@ -62,16 +75,24 @@ fn told<'a>(event: &'a CacheEvent, adapters: &'a [String]) -> Told<'a> {
     }
 }
 
-/// What a step has changed, on its way to the socket.
-struct Change {
-    topic: Bytes,
-    payload: Bytes,
+/// The messages, and the tasks that take connections as long as there is one who publishes.
+struct Hub {
+    kept: Arc<Kept>,
+    /// With the connections that they have.
+    tasks: Mutex<Vec<(AbortHandle, Arc<Peers>)>>,
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
+        tasks.iter().for_each(|(task, _)| task.abort());
+    }
 }
 
 /// Publishes changes of the prefix caches of a server's models.
 #[derive(Clone)]
 pub struct CachePublisher {
-    changes: UnboundedSender<Change>,
+    hub: Arc<Hub>,
     /// Names this server in topics.
     pod: String,
     endpoint: String,
@@ -79,8 +100,8 @@ pub struct CachePublisher {
 }
 
 impl CachePublisher {
-    /// Opens the sockets, as in `tcp://*:5557`: one for changes, and one for those that were missed. `pod` names this server in the
-    /// topics, which are `kv@POD@MODEL`.
+    /// Opens the sockets, as in `tcp://*:5557`: one for changes, and one for those that were missed. `pod` names this
+    /// server in the topics, which are `kv@POD@MODEL`.
     ///
     /// # Errors
     /// When an endpoint cannot be, or is taken.
@@ -89,25 +110,42 @@ impl CachePublisher {
         replay: Option<&str>,
         pod: String,
     ) -> Result<CachePublisher, Error> {
-        let fault = |endpoint: &str, why: String| Error::Listen {
-            at: endpoint.to_owned(),
-            source: std::io::Error::other(why),
+        CachePublisher::within((KEPT, BOUNDS), endpoint, replay, pod).await
+    }
+
+    pub(super) async fn within(
+        (most, bounds): (Most, Bounds),
+        endpoint: &str,
+        replay: Option<&str>,
+        pod: String,
+    ) -> Result<CachePublisher, Error> {
+        let hub = Arc::new(Hub { kept: Arc::new(Kept::new(most)), tasks: Mutex::default() });
+        let open = async |endpoint: &str, socket| {
+            let fault = |source| Error::Listen { at: endpoint.to_owned(), source };
+            let (listener, bound) = sockets::listen(endpoint).await.map_err(fault)?;
+            let (kept, peers) = (Arc::downgrade(&hub.kept), Arc::new(Peers::default()));
+            let task = sockets::accept(listener, socket, kept, peers.clone(), bounds);
+            let task = tokio::spawn(task).abort_handle();
+            hub.tasks.lock().unwrap_or_else(PoisonError::into_inner).push((task, peers));
+            Ok::<_, Error>(format!("tcp://{bound}"))
         };
-        let mut publish = PubSocket::new();
-        let bound = publish.bind(&every(endpoint)).await;
-        let bound = bound.map_err(|e| fault(endpoint, e.to_string()))?.to_string();
-        let (router, asked) = match replay {
-            None => (None, None),
-            Some(endpoint) => {
-                let mut router = RouterSocket::new();
-                let bound = router.bind(&every(endpoint)).await;
-                let bound = bound.map_err(|e| fault(endpoint, e.to_string()))?;
-                (Some(router), Some(bound.to_string()))
-            }
+        let endpoint = open(endpoint, Socket::Publish).await?;
+        let replay = match replay {
+            Some(replay) => Some(open(replay, Socket::Replay).await?),
+            None => None,
         };
-        let (changes, received) = unbounded_channel();
-        tokio::spawn(run(publish, router, received));
-        Ok(CachePublisher { changes, pod, endpoint: bound, replay: asked })
+        Ok(CachePublisher { hub, pod, endpoint, replay })
+    }
+
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> &Kept {
+        &self.hub.kept
+    }
+
+    /// Connections to both sockets.
+    #[cfg(test)]
+    pub(super) fn peers(&self) -> usize {
+        self.hub.tasks.lock().unwrap().iter().map(|(_, peers)| peers.count()).sum()
     }
 
     /// Where it publishes, with the port if it was left to the system.
@@ -123,91 +161,20 @@ impl CachePublisher {
     /// Who hears of a model's changes; its adapters by their numbers.
     pub fn of(&self, model: &str, adapters: Vec<String>) -> CacheEvents {
         let topic = Bytes::from(format!("kv@{}@{model}", self.pod));
-        let changes = self.changes.clone();
+        let hub = self.hub.clone();
         let adapters = Arc::new(adapters);
         CacheEvents::new(move |replica, events| {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
             let time = now.map_or(0.0, |time| time.as_secs_f64());
             let events: Vec<Told<'_>> = events.iter().map(|e| told(e, &adapters)).collect();
             match rmp_serde::to_vec_named(&(time, events, replica)) {
-                // Nobody publishes any more when the server ends.
                 Ok(payload) => {
-                    let _ = changes.send(Change { topic: topic.clone(), payload: payload.into() });
+                    hub.kept.push(Change { topic: topic.clone(), payload: payload.into() });
                 }
                 Err(e) => tracing::error!("a cache event cannot be written: {e}"),
             }
         })
     }
-}
-
-/// An endpoint on every address, in the words of the library.
-fn every(endpoint: &str) -> String {
-    endpoint.replace("://*:", "://0.0.0.0:")
-}
-
-async fn run(
-    mut publish: PubSocket,
-    mut router: Option<RouterSocket>,
-    mut changes: UnboundedReceiver<Change>,
-) {
-    let mut kept: VecDeque<(u64, Bytes)> = VecDeque::new();
-    let mut next: u64 = 0;
-    loop {
-        let asked = async {
-            match &mut router {
-                Some(router) => router.recv().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            change = changes.recv() => {
-                let Some(Change { topic, payload }) = change else { return };
-                let number = Bytes::copy_from_slice(&next.to_be_bytes());
-                if let Err(e) = publish.send(message([topic, number, payload.clone()])).await {
-                    tracing::warn!("a cache event is not published: {e}");
-                }
-                kept.push_back((next, payload));
-                if kept.len() > KEPT {
-                    kept.pop_front();
-                }
-                next += 1;
-            }
-            asked = asked => match (asked, &mut router) {
-                (Ok(asked), Some(router)) => {
-                    if let Err(e) = replay(router, &asked, &kept).await {
-                        tracing::debug!("who asked for cache events is gone: {e}");
-                    }
-                }
-                (Err(e), _) => tracing::debug!("a question for cache events cannot be read: {e}"),
-                (Ok(_), None) => {}
-            },
-        }
-    }
-}
-
-fn message<const N: usize>(frames: [Bytes; N]) -> ZmqMessage {
-    ZmqMessage::try_from(frames.to_vec()).expect("it has frames")
-}
-
-/// Answers who asks for the messages from a number on.
-async fn replay(
-    router: &mut RouterSocket,
-    asked: &ZmqMessage,
-    kept: &VecDeque<(u64, Bytes)>,
-) -> Result<(), zeromq::ZmqError> {
-    // Who asks, perhaps an empty frame, and the number.
-    let Some(who) = asked.get(0).cloned() else { return Ok(()) };
-    let number = asked.get(asked.len() - 1).and_then(|frame| frame.as_ref().try_into().ok());
-    let Some(first) = number.map(u64::from_be_bytes).filter(|_| asked.len() > 1) else {
-        tracing::debug!("a question for cache events has no number of 8 bytes");
-        return Ok(());
-    };
-    for (number, payload) in kept.iter().filter(|(number, _)| *number >= first) {
-        let number = Bytes::copy_from_slice(&number.to_be_bytes());
-        router.send(message([who.clone(), Bytes::new(), number, payload.clone()])).await?;
-    }
-    let end = Bytes::copy_from_slice(&(-1_i64).to_be_bytes());
-    router.send(message([who, Bytes::new(), end, Bytes::new()])).await
 }
 
 #[cfg(test)]
