@@ -293,7 +293,10 @@ impl Models {
             let (models, entry) = (self.clone(), entry.clone());
             // Threads are joined and memory is given back.
             move || {
-                let _ = caught(|| Ok(entry.app.unload().into_iter().for_each(recover::end)));
+                let _ = caught(|| {
+                    entry.app.unload().into_iter().for_each(recover::end);
+                    Ok(())
+                });
                 tracing::info!(model = entry.app.name(), "unloaded");
                 models.step(Event::Unloaded(entry.id));
             }

@@ -136,7 +136,7 @@ pub(super) fn views(models: &Models) -> Views {
         ModelView {
             name: entry.app.name().to_owned(),
             state: if failed { "failed" } else { view.phase.word() },
-            idle_seconds: view.phase.is_loaded().then(|| view.idle.as_secs()),
+            idle_seconds: view.phase.is_loaded().then_some(view.idle.as_secs()),
             error: match view.phase {
                 Phase::Unloaded(why) => why,
                 _ => view.failure,

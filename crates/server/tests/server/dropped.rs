@@ -356,7 +356,10 @@ async fn a_client_that_hangs_up_leaves_every_model_usable() {
     .await;
     for action in ["save", "restore", "erase"] {
         dropped(server, action, async |server| {
-            load(server).await;
+            // What it leaves in its slot is saved.
+            let prompt = "In the beginning there was a bear. ".repeat(8);
+            let body = json!({"model": "a", "prompt": prompt, "max_tokens": 1});
+            server.post("/v1/completions", body).await;
             let save = Wanted::post("/slots/0?action=save&model=a", json!({"filename": "s"}));
             server.call(&save).await;
             Wanted { path: format!("/slots/0?action={action}&model=a"), ..save }
