@@ -34,7 +34,7 @@ async function listen(handle) {
 async function routes() {
   const document = await (await fetch(`${ARCLIGHT_SEVERAL_URL}/openapi.json`)).json();
   const all = [...Object.keys(document.paths), '/', '/status', '/icon.svg', '/docs', '/ping', '/rerank', '/nothing'];
-  return [...new Set(all)].map((path) => path.replace('{id}', '0').replace('{name}', 'first').replace('{*name}', 'first'));
+  return [...new Set(all)].map((path) => path.replace('{id}', '0').replace('{model}', 'first'));
 }
 
 /** How many answers had which status, by route and method. */

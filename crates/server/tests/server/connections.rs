@@ -109,7 +109,7 @@ async fn get(live: &Live, path: &str) -> (TcpStream, String) {
 
 /// Whether the server closes a connection within ten seconds.
 async fn closes(stream: &mut TcpStream) -> bool {
-    let rest = tokio::time::timeout(Duration::from_secs(10), read_until(stream, "\0\0\0"));
+    let rest = tokio::time::timeout(Duration::from_secs(10), read_until(stream, "never sent"));
     rest.await.is_ok()
 }
 
