@@ -88,9 +88,12 @@ pub use replicas::{
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};
 pub use speculate::{Speculation, Speculator};
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub use stages::FuzzStage;
 #[cfg(fuzzing)]
 #[doc(hidden)]
-pub use stages::{FuzzStage, fuzz_stage_messages};
+pub use stages::fuzz_stage_messages;
 pub use stages::{
     StageCounts, StageKey, StageOptions, StageServer, StageState, StageStatus, StageStop,
 };

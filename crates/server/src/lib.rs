@@ -48,7 +48,7 @@ mod text;
 pub use adapters::ServedAdapter;
 pub use batch::{FileOptions, FileStore};
 pub use cluster::events::CachePublisher;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub use cluster::fuzz_event_peer;
 pub use error::Error;

@@ -28,7 +28,7 @@ mod tables;
 mod tests;
 mod wire;
 
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub use fuzz::FuzzStage;
 pub use greet::StageKey;
 pub use part::StageOptions;
