@@ -110,7 +110,13 @@ impl HostArgs {
                 StageKey::new(&secret)
             }
         };
-        Ok(Some(StageOptions { number, of, peers: self.stages.clone(), key, without_key: self.stage_without_key }))
+        Ok(Some(StageOptions {
+            number,
+            of,
+            peers: self.stages.clone(),
+            key,
+            without_key: self.stage_without_key,
+        }))
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 /// Options that change at a reload.
-const CHANGE: [&str; 24] = [
+const CHANGE: [&str; 26] = [
     "api-key",
     "api-key-file",
     "drain-timeout",

@@ -440,7 +440,8 @@ impl Source {
     }
 
     fn abilities(&self) -> Result<Abilities, Error> {
-        Ok(Abilities::read(&self.stored.open()?, &self.style(), self.sees)?)
+        let file = self.stored.open()?;
+        Ok(Abilities::read(&file, &self.style(), self.sees)?)
     }
 }
 

@@ -61,7 +61,7 @@ impl Bodies {
             let message = format!(
                 "reading the body takes {} MiB of memory, and this server has {} MiB for all requests",
                 (held + bytes) >> 20,
-                all * UNIT >> 20
+                (all * UNIT) >> 20
             );
             let fault = Fault::new(StatusCode::PAYLOAD_TOO_LARGE, message);
             return Err(fault.code("body_too_large"));

@@ -323,7 +323,7 @@ type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 async fn stop(mut stopped: watch::Receiver<bool>) {
     if stopped.wait_for(|stopped| *stopped).await.is_err() {
         // The server has ended, and ends its connections.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

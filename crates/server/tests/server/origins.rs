@@ -33,8 +33,9 @@ impl ModelSource for Absent {
 /// A server with the paths of several models, which are all paths that there are.
 fn server(common: &Options) -> Direct {
     let options = Options { names: vec!["a".into()], ..Options::default() };
-    let entry = ModelEntry { options, source: Arc::new(Absent), pinned: false, idle: None };
-    let limits = ModelLimits { models: 1, bytes: 1 << 30 };
+    let entry =
+        ModelEntry { options, source: Arc::new(Absent), pinned: false, idle: None, made: false };
+    let limits = ModelLimits { models: 1, bytes: 1 << 30, made: 1 };
     let models = Models::new(common, limits, vec![entry], None).unwrap();
     Direct { router: Arc::new(models).router().unwrap() }
 }
