@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use tokenizer::{EncodeOptions, Message};
+use tokenizer::{Message, Rendered};
 use vision::{Bounds, Picture, Piece};
 
 /// Clients pad or do not.
@@ -122,7 +122,7 @@ fn within(folder: Option<&Path>, path: &Path) -> Option<PathBuf> {
 /// 400 when an image cannot be taken, or the marks are not as many as the images.
 pub(super) fn encode(
     model: &Model,
-    text: String,
+    prompt: &Rendered,
     (images, media): (&[Image], &Media),
 ) -> Result<PromptInfo, Fault> {
     let processor = model.processor.as_ref().ok_or_else(|| sees_nothing("messages"))?;
@@ -138,11 +138,11 @@ pub(super) fn encode(
         processor.pieces(&picture.map_err(fault)?).map_err(fault)
     };
     let pieces = images.iter().map(pieces).collect::<Result<Vec<_>, _>>()?;
-    let whole = processor.compose(&text, &pieces);
+    let whole = processor.compose(&prompt.text, &pieces);
     let whole = whole.map_err(|e| Fault::field("messages", e.to_string()))?;
+    let text = prompt.plain().into_owned();
     let prompt = Prompt::of(&whole, |text, first| {
-        let options = EncodeOptions { add_special: first, parse_special: true };
-        model.tokenizer.encode(text, options)
+        model.tokenizer.encode_rendered(text, prompt.escape, first)
     })?;
     Ok(PromptInfo { text, tokens: prompt.tokens, images: prompt.images, added: 0 })
 }

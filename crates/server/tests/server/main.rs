@@ -6,6 +6,7 @@ mod batches;
 mod chat;
 mod completions;
 mod connections;
+mod control_tokens;
 mod embeddings;
 mod errors;
 mod harmony;
