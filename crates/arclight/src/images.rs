@@ -11,7 +11,7 @@ use convert::Options;
 use serde_json::{Value as Json, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use tokenizer::{ChatTemplate, EncodeOptions, Message, Tokenizer};
+use tokenizer::{ChatTemplate, Message, Rendered, Tokenizer};
 use vision::{Bounds, Picture, Piece};
 
 /// What encodes images.
@@ -186,14 +186,11 @@ pub(crate) fn normalize(
 /// When there are not as many of both, or the text cannot be encoded.
 pub(crate) fn prompt(
     tokenizer: &Tokenizer,
-    text: &str,
+    prompt: &Rendered,
     (encoder, pictures): (&Encoder, &[Vec<Piece>]),
 ) -> Result<Prompt, Error> {
-    let pieces = encoder.processor().compose(text, pictures).map_err(Error::refused)?;
-    Prompt::of(&pieces, |text, first| {
-        let options = EncodeOptions { add_special: first, parse_special: true };
-        Ok(tokenizer.encode(text, options)?)
-    })
+    let pieces = encoder.processor().compose(&prompt.text, pictures).map_err(Error::refused)?;
+    Prompt::of(&pieces, |text, first| Ok(tokenizer.encode_rendered(text, prompt.escape, first)?))
 }
 
 /// The fault of images for a model without an encoder.

@@ -13,7 +13,7 @@ use arclight_engine::{
 };
 use gguf::Gguf;
 use std::time::{Duration, Instant};
-use tokenizer::{ChatTemplate, Tokenizer};
+use tokenizer::{ChatTemplate, Escaper, Tokenizer};
 use topology::Machine;
 
 /// The model that is used when none is named. `tools/demo-model` makes it.
@@ -143,6 +143,16 @@ fn reading(read: &FileRead, time: Duration) -> String {
 }
 
 impl Loaded {
+    /// Keeps the text of messages from being read as control tokens, unless that is wanted.
+    pub(crate) fn escaper(&self, parse_special: bool) -> Result<Option<Escaper>, Error> {
+        if parse_special {
+            return Ok(None);
+        }
+        let marker = self.encoder.as_ref().map(|encoder| encoder.processor().marker());
+        let escaper = Escaper::new(&self.tokenizer, self.template.as_ref(), marker.as_slice())?;
+        Ok(Some(escaper))
+    }
+
     /// Loads what encodes images, on the same cores.
     pub(crate) fn see(&mut self, file: &ModelFile, options: &LoadOptions) -> Result<(), Error> {
         self.encoder = Some(Encoder::load(file, &self.engine, options, &mut |_| {})?);

@@ -18,7 +18,7 @@ use clap::{Args, ValueHint};
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::time::Duration;
-use tokenizer::{EncodeOptions, Message};
+use tokenizer::{Message, Rendered};
 use topology::Machine;
 use vision::Picture;
 
@@ -97,9 +97,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     let params = args.sampler.params()?;
     let speculation = args.speculate.speculation(args.model.offline)?;
     let talks = args.is_question() || is_conversation(args);
-    let TemplateArgs { system, no_think, chat_template } = &args.template;
-    if !talks && (system.is_some() || *no_think || chat_template.is_some()) {
-        let text = "--system, --no-think and --chat-template are for conversations: add --chat";
+    let TemplateArgs { system, no_think, chat_template, parse_special } = &args.template;
+    if !talks && (system.is_some() || *no_think || chat_template.is_some() || *parse_special) {
+        let text = "--system, --no-think, --chat-template and --parse-special are for conversations: \
+                    add --chat";
         return Err(Error::Usage(text.to_owned()));
     }
     // What is wrong with the file is told before a prompt is asked for.
@@ -285,26 +286,29 @@ fn encode(
     loaded: &Loaded,
     (prompt, pictures): (&str, &[Picture]),
 ) -> Result<Prompt, Error> {
-    let text = match args.is_question() {
-        false => prompt.to_owned(),
+    let prompt = match args.is_question() {
+        // A prompt that is continued is read with its control tokens.
+        false => Rendered { text: prompt.to_owned(), escape: None },
         true => {
             let system =
                 args.template.system.iter().map(|text| Message::new("system", text.as_str()));
             let asked = images::message(prompt, pictures.len());
             let mut messages: Vec<Message> = system.chain([asked]).collect();
+            let escaper = loaded.escaper(args.template.parse_special)?;
+            let escape = chat::escape(escaper.as_ref(), &mut messages, &mut [])?;
             if let Some(encoder) = &loaded.encoder {
                 images::normalize(loaded.template.as_ref(), &mut messages, encoder)?;
             }
-            chat::render(loaded.template.as_ref(), &messages, args.template.no_think)?
+            let with = (args.template.no_think, escape);
+            chat::render(loaded.template.as_ref(), &messages, with)?
         }
     };
     if let Some(encoder) = &loaded.encoder {
         let pieces = pictures.iter().map(|picture| encoder.processor().pieces(picture));
         let pieces = pieces.collect::<Result<Vec<_>, _>>().map_err(Error::refused)?;
-        return images::prompt(&loaded.tokenizer, &text, (encoder, &pieces));
+        return images::prompt(&loaded.tokenizer, &prompt, (encoder, &pieces));
     }
-    let options = EncodeOptions { add_special: true, parse_special: true };
-    let tokens = loaded.tokenizer.encode(&text, options)?;
+    let tokens = loaded.tokenizer.encode_rendered(&prompt.text, prompt.escape, true)?;
     Ok(Prompt { tokens, images: Vec::new() })
 }
 

@@ -42,7 +42,8 @@ pub use format::{Family, Format};
 pub use harmony::MARKS as HARMONY_MARKS;
 pub use lark::{answer_grammar, tool_grammar};
 pub use messages::{
-    MessageError, Needs, normalize_messages, normalize_tools, normalize_with_images,
+    MessageError, Needs, normalize_arguments, normalize_messages, normalize_tools,
+    normalize_with_images,
 };
 pub use named::{NamedTemplate, named_template, named_templates};
 pub use parser::{Parser, ParserOptions};

@@ -200,6 +200,13 @@ impl Needs {
     }
 }
 
+/// Brings the arguments of calls alone into that shape: what they say is plain then, without escapes of JSON where the
+/// template wants an object.
+pub fn normalize_arguments(messages: &mut [Message], needs: &Needs) {
+    let calls = messages.iter_mut().filter_map(|message| message.tool_calls.as_mut());
+    calls.filter_map(Value::as_array_mut).flatten().for_each(|call| arguments(call, needs));
+}
+
 /// Brings a conversation into the shape that a template needs.
 pub fn normalize_messages(messages: &mut Vec<Message>, needs: &Needs) -> Result<(), MessageError> {
     normalize(messages, needs, None)
@@ -362,6 +369,9 @@ fn arguments(call: &mut Value, needs: &Needs) {
         call => call,
     };
     let Some(arguments) = function.get_mut("arguments") else { return };
+    if needs.object_arguments && arguments.is_object() {
+        return;
+    }
     let text = match std::mem::take(arguments) {
         // A call of a tool without any.
         Value::Null => "{}".to_owned(),

@@ -177,6 +177,7 @@ impl From<tokenizer::Error> for Fault {
         let message = error.to_string();
         match error {
             E::Refused { .. }
+            | E::NoEscape
             | E::Template { .. }
             | E::TemplateTooLong { .. }
             | E::TemplateTooSlow { .. }

@@ -19,7 +19,7 @@ use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime};
-use tokenizer::{ChatTemplate, Tokenizer};
+use tokenizer::{ChatTemplate, Escaper, Tokenizer};
 use vision::Processor;
 
 /// A model that can answer.
@@ -40,6 +40,8 @@ pub struct Model {
     pub(crate) info: Info,
     /// What is made of pictures, if it sees any.
     pub(crate) processor: Option<Processor>,
+    /// Keeps text of requests from being read as control tokens; `None` if it is to be.
+    pub(crate) escaper: Option<Escaper>,
 }
 
 /// A chat template, and what conversations must look like for it.
@@ -59,6 +61,9 @@ pub struct ChatStyle {
     pub template: Option<String>,
     /// The text behind which an answer is over in that template, if there is one.
     pub end: Option<&'static str>,
+    /// Names of control tokens in the text of requests are read as these tokens: in messages, tools, and texts
+    /// that become vectors or scores.
+    pub parse_special: bool,
 }
 
 /// The description of a model.
@@ -230,6 +235,13 @@ impl Model {
         let text = text.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let Text { tokenizer, template, format, info } = text;
         let longest_token = tokenizer.longest_token();
+        let escaper = (!style.parse_special).then(|| {
+            let program = template.as_ref().map(|template| &template.program);
+            let marker = processor.as_ref().map(Processor::marker);
+            Escaper::new(&tokenizer, program, marker.as_slice())
+        });
+        let fault = |source| Error::Tokenizer { path: file.path().to_owned(), source };
+        let escaper = escaper.transpose().map_err(fault)?;
         let tokenizer = Arc::new(tokenizer);
         let vocabulary = Vocabulary::new(tokenizer.clone());
         let pooling = Pooling::of(&gguf).ok();
@@ -245,6 +257,7 @@ impl Model {
             score,
             info,
             processor,
+            escaper,
         };
         Ok(model)
     }

@@ -108,6 +108,12 @@ pub enum Error {
         /// The template's own words.
         message: String,
     },
+    /// All characters that could keep text and control tokens apart occur in a conversation.
+    #[error(
+        "the messages have all characters of Linear A and CJK extension B, and a control token's name: one of the \
+         characters is needed to keep such names apart from control tokens, so leave one out"
+    )]
+    NoEscape,
     /// Rendering took more steps than a template may.
     #[error("chat template, line {line}: still not done after {steps} steps")]
     TemplateTooLong {

@@ -3,7 +3,8 @@
 //! A [`Tokenizer`] is built from a GGUF file's metadata ([`Tokenizer::from_gguf`]) or from a plain
 //! [`VocabSpec`]. The kinds known are byte-level BPE (`gpt2` in GGUF), SentencePiece BPE (`llama`,
 //! `gemma4`), WordPiece (`bert`) and Unigram (`t5`). A [`Decoder`] turns ids back into text one at a time, in whole
-//! characters. A [`ChatTemplate`] renders messages with the Jinja template that came with the model.
+//! characters. A [`ChatTemplate`] renders messages with the Jinja template that came with the model; an [`Escaper`]
+//! keeps text from outside apart from the control tokens that the template writes.
 //!
 //! Strings in GGUF are bytes, so a token is bytes here too ([`Tokenizer::token_bytes`]), and so is
 //! the text to encode; only decoding makes text of them, with U+FFFD where the bytes are not UTF-8.
@@ -20,6 +21,7 @@ mod charsmap;
 mod decode;
 mod eog;
 mod error;
+mod escape;
 mod fim;
 mod merge;
 mod methods;
@@ -42,6 +44,7 @@ mod wordpiece;
 pub use budget::MAX_OUTPUT;
 pub use decode::{DecodeOptions, Decoder};
 pub use error::Error;
+pub use escape::{Escaper, Rendered, unescape_values};
 pub use fim::FimTokens;
 pub use pair::Pair;
 pub use recognise::recognise;

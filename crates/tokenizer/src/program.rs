@@ -35,11 +35,7 @@ pub(crate) struct Program<'s> {
 impl<'s> Program<'s> {
     /// Compiles a template with its blocks trimmed, as transformers does. That takes less than a millisecond.
     pub(crate) fn compile(source: &'s str) -> Result<Self, Error> {
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
-        let tree = machinery::parse(source, NAME, syntax)?;
-        let mut generator = CodeGenerator::new(NAME, source);
-        generator.compile_stmt(&tree);
-        let (main, blocks) = generator.finish();
+        let (main, blocks) = instructions(source)?;
         let blocks = blocks.iter().map(|(name, block)| (*name, guard(block))).collect();
         Ok(Program { main: guard(&main), blocks })
     }
@@ -51,6 +47,84 @@ impl<'s> Program<'s> {
         machinery::eval(env, &self.main, context, &self.blocks, &mut out, AutoEscape::None)?;
         Ok(text)
     }
+}
+
+/// The body and the named blocks of a template.
+type Compiled<'s> = (Instructions<'s>, BTreeMap<&'s str, Instructions<'s>>);
+
+fn instructions(source: &str) -> Result<Compiled<'_>, Error> {
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+    let tree = machinery::parse(source, NAME, syntax)?;
+    let mut generator = CodeGenerator::new(NAME, source);
+    generator.compile_stmt(&tree);
+    Ok(generator.finish())
+}
+
+/// Methods and filters that search for their first argument.
+const SEARCHES: &[&str] = &[
+    "endswith",
+    "find",
+    "index",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rfind",
+    "rindex",
+    "rpartition",
+    "rsplit",
+    "split",
+    "startswith",
+];
+
+/// The constants that a template searches for, and whether it may cut a text there: what is only tested for with `in`
+/// cuts nothing. Computed texts are not found, except variables that are set to a constant.
+pub(crate) fn needles(source: &str) -> Result<BTreeMap<String, bool>, Error> {
+    use Instruction as I;
+    let (main, blocks) = instructions(source)?;
+    let mut needles = BTreeMap::new();
+    for program in blocks.values().chain([&main]) {
+        let all: Vec<_> = (0..).map_while(|i| program.get(i)).collect();
+        let constants: Vec<(&str, &str)> = all
+            .windows(2)
+            .filter_map(|pair| match pair {
+                [I::LoadConst(value), I::StoreLocal(name)] => Some((*name, value.as_str()?)),
+                _ => None,
+            })
+            .collect();
+        let mut add = |loaded: &I<'_>, cuts: bool| {
+            let values: Vec<&str> = match loaded {
+                I::LoadConst(value) => value.as_str().into_iter().collect(),
+                I::Lookup(variable) => {
+                    constants.iter().filter(|(name, _)| name == variable).map(|c| c.1).collect()
+                }
+                _ => Vec::new(),
+            };
+            for value in values.into_iter().filter(|value| !value.is_empty()) {
+                *needles.entry(value.to_owned()).or_insert(false) |= cuts;
+            }
+        };
+        for (at, instruction) in all.iter().enumerate() {
+            match instruction {
+                I::CallMethod(name, Some(args)) | I::ApplyFilter(name, Some(args), _)
+                    if SEARCHES.contains(name) && *args > 1 =>
+                {
+                    add(all[at + 1 - usize::from(*args)], true);
+                }
+                // The text that is searched stands between: a variable, attributes of it.
+                I::In => {
+                    let passes = |i: &&I<'_>| {
+                        matches!(i, I::Lookup(_) | I::GetAttr(_) | I::ApplyFilter(_, Some(1), _))
+                    };
+                    let before = all[..at].iter().rev().copied();
+                    before.clone().take_while(passes).for_each(|loaded| add(loaded, false));
+                    before.skip_while(passes).take(1).for_each(|loaded| add(loaded, false));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(needles)
 }
 
 // No template can name these.

@@ -9,10 +9,11 @@
 //! text made on the way, or ten seconds (`budget`).
 //!
 //! Limits: floats inside a printed list or dict that Python would write with an exponent are written
-//! without its leading zero and plus (`tojson` is exact). A message that spells a control token
-//! is indistinguishable from the template's own words in the prompt.
+//! without its leading zero and plus (`tojson` is exact). In the rendered text a message that spells a control
+//! token is indistinguishable from the template's own words, unless an [`Escaper`](crate::Escaper) has escaped it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
@@ -23,9 +24,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::budget::{self, Late, MAX_OUTPUT, Spent, Text};
-use crate::program::Program;
+use crate::program::{Program, needles};
 use crate::strftime::strftime;
-use crate::tojson::tojson;
+use crate::tojson::{ESCAPE, tojson};
 use crate::{Error, methods};
 
 /// Steps of the template engine that one rendering may take: room for some ten thousand messages,
@@ -74,6 +75,8 @@ pub struct RenderOptions {
     /// The time that `strftime_now` gives; otherwise the clock's. Formatted as UTC: for local time,
     /// add its offset.
     pub now: Option<SystemTime>,
+    /// The escape character of the messages, tools and variables, if an [`Escaper`](crate::Escaper) gave one.
+    pub escape: Option<char>,
 }
 
 /// A model's chat template, parsed. Shared between threads as it is.
@@ -85,6 +88,8 @@ pub struct ChatTemplate {
     tool_source: Option<String>,
     bos: Option<String>,
     eos: Option<String>,
+    /// Texts that it searches for, and whether it may cut a text there.
+    needles: BTreeMap<String, bool>,
 }
 
 impl ChatTemplate {
@@ -140,9 +145,10 @@ impl ChatTemplate {
             tool_source: None,
             bos: bos.map(str::to_owned),
             eos: eos.map(str::to_owned),
+            needles: BTreeMap::new(),
         };
-        Program::compile(&template.source).map_err(explain)?;
-        Ok(template)
+        let needles = needles(&template.source).map_err(explain)?;
+        Ok(Self { needles, ..template })
     }
 
     /// The Jinja source.
@@ -150,16 +156,29 @@ impl ChatTemplate {
         &self.source
     }
 
+    /// The Jinja sources of all.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = &str> {
+        [&self.source].into_iter().chain(&self.tool_source).map(String::as_str)
+    }
+
+    /// Texts that the template searches for, and whether it may cut a text there.
+    pub(crate) fn needles(&self) -> &BTreeMap<String, bool> {
+        &self.needles
+    }
+
     /// The same with another template for when there are tools: some models bring two.
     pub fn with_tool_template(mut self, source: &str) -> Result<Self, Error> {
         let source = without_generation_tags(source);
-        Program::compile(&source).map_err(explain)?;
+        for (needle, cuts) in needles(&source).map_err(explain)? {
+            *self.needles.entry(needle).or_insert(false) |= cuts;
+        }
         self.tool_source = Some(source);
         Ok(self)
     }
 
-    /// The prompt for a conversation. Encode it with `parse_special`; a BOS that the template
-    /// writes is not doubled then.
+    /// The prompt for a conversation. Encode it with [`Tokenizer::encode_rendered`](crate::Tokenizer::encode_rendered)
+    /// if messages, tools and variables are escaped ([`Escaper`](crate::Escaper)), as text from outside has to be, and
+    /// otherwise with `parse_special`. A BOS that the template writes is not doubled.
     pub fn render(&self, messages: &[Message], opts: &RenderOptions) -> Result<String, Error> {
         let now = opts.now;
         let strftime_now = Value::from_function(move |format: String| {
@@ -175,6 +194,7 @@ impl ChatTemplate {
             ("documents", Value::from(())),
             ("add_generation_prompt", Value::from(opts.add_generation_prompt)),
             ("strftime_now", strftime_now),
+            (ESCAPE, Value::from(opts.escape)),
         ];
         let tokens = [("bos_token", &self.bos), ("eos_token", &self.eos)];
         let tokens = tokens.into_iter().filter_map(|(k, v)| Some((k, Value::from(v.as_ref()?))));

@@ -2,20 +2,29 @@
 //!
 //! It differs from Jinja's own filter in that nothing is escaped for HTML, and from most JSON
 //! writers in the spaces after `,` and `:`. A model saw its tool definitions in this form, so
-//! another one costs accuracy.
+//! another one costs accuracy. The escape character of a conversation is written as it is, since it is no part of
+//! the text.
 
 use std::cell::Cell;
 
 use minijinja::value::{Kwargs, Value, ValueKind};
-use minijinja::{Error, ErrorKind};
+use minijinja::{Error, ErrorKind, State};
 
 use crate::budget;
 
 /// Deepest nesting written, far below what the stack allows.
 const MAX_DEPTH: usize = 128;
 
+/// The variable with the escape character. No template can name it.
+pub(crate) const ESCAPE: &str = " escape";
+
 /// `value|tojson(indent=…, separators=…, ensure_ascii=…, sort_keys=…)`.
-pub(crate) fn tojson(value: &Value, indent: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
+pub(crate) fn tojson(
+    state: &State,
+    value: &Value,
+    indent: Option<Value>,
+    kwargs: Kwargs,
+) -> Result<Value, Error> {
     let indent = match indent {
         Some(indent) => Some(indent),
         None => kwargs.get::<Option<Value>>("indent")?,
@@ -34,6 +43,7 @@ pub(crate) fn tojson(value: &Value, indent: Option<Value>, kwargs: Kwargs) -> Re
         key,
         ascii: kwargs.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
         sort: kwargs.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+        escape: state.lookup(ESCAPE).and_then(|escape| escape.as_str()?.chars().next()),
         charged: Cell::new(0),
     };
     kwargs.assert_all_used()?;
@@ -61,6 +71,7 @@ struct Style {
     key: String,
     ascii: bool,
     sort: bool,
+    escape: Option<char>,
     /// How much of the output has been charged to the rendering's budget.
     charged: Cell<usize>,
 }
@@ -140,7 +151,7 @@ impl Style {
                 '\t' => out.push_str("\\t"),
                 '\u{8}' => out.push_str("\\b"),
                 '\u{c}' => out.push_str("\\f"),
-                c if c < ' ' || (self.ascii && c > '~') => {
+                c if c < ' ' || (self.ascii && c > '~' && Some(c) != self.escape) => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
                         *out += &format!("\\u{unit:04x}");
                     }

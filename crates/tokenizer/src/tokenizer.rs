@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::bpe::ByteLevel;
 use crate::decode::{DecodeOptions, Decoder};
+use crate::escape::unescape;
 use crate::fim::FimTokens;
 use crate::spec::{VocabModel, VocabSpec};
 use crate::special::{Piece, Specials};
@@ -20,8 +21,8 @@ pub struct EncodeOptions {
     /// Add BOS and EOS where the model wants them. A BOS or EOS that the text already has at that
     /// end is not doubled.
     pub add_special: bool,
-    /// Take `<|im_end|>` and other control tokens in the text for what they say. For templates and
-    /// trusted prompts; what a user wrote goes in without.
+    /// Take `<|im_end|>` and other control tokens in the text for what they say. For trusted prompts; text
+    /// that a user wrote goes in without, and a template's by [`Tokenizer::encode_rendered`].
     pub parse_special: bool,
 }
 
@@ -116,7 +117,27 @@ impl Tokenizer {
     /// The ids of `text`. Any bytes can be encoded, UTF-8 or not; no bytes give no ids but BOS and
     /// EOS.
     pub fn encode(&self, text: impl AsRef<[u8]>, opts: EncodeOptions) -> Result<Vec<u32>, Error> {
-        let text = text.as_ref();
+        self.encode_escaped(text.as_ref(), None, opts)
+    }
+
+    /// The ids of a rendered prompt or a part of one, with the control tokens that are not escaped; `escape` is the
+    /// prompt's (see [`Rendered`](crate::Rendered)). Escape characters have no ids.
+    pub fn encode_rendered(
+        &self,
+        text: &str,
+        escape: Option<char>,
+        add_special: bool,
+    ) -> Result<Vec<u32>, Error> {
+        let opts = EncodeOptions { add_special, parse_special: true };
+        self.encode_escaped(text.as_bytes(), escape, opts)
+    }
+
+    fn encode_escaped(
+        &self,
+        text: &[u8],
+        escape: Option<char>,
+        opts: EncodeOptions,
+    ) -> Result<Vec<u32>, Error> {
         let mut ids = Vec::with_capacity(text.len() / 3 + 2);
         let text = match &self.model {
             // To SentencePiece its sign for a space is one.
@@ -125,10 +146,12 @@ impl Tokenizer {
         };
         if opts.parse_special {
             let mut after_control = false;
-            let mut pieces = self.specials.split_control(&text).peekable();
+            let mut pieces = self.specials.split_control(&text, escape).peekable();
             while let Some(piece) = pieces.next() {
                 match piece {
-                    Piece::Text(mut text) => {
+                    Piece::Text(text) => {
+                        let plain = unescape(text, escape);
+                        let mut text = &*plain;
                         if let Some(&Piece::Token(next)) = pieces.peek()
                             && self.strip_before == Some(next)
                         {

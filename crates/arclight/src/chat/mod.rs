@@ -23,7 +23,7 @@ use input::Line;
 use lines::Lines;
 use serde_json::Value as Json;
 use std::path::Path;
-use tokenizer::{ChatTemplate, EncodeOptions, Message, RenderOptions};
+use tokenizer::{ChatTemplate, Escaper, Message, RenderOptions, Rendered};
 use tools::{Call, Calling, Consent, ROUNDS, Servers};
 use vision::Piece;
 
@@ -76,23 +76,40 @@ pub(crate) struct TemplateArgs {
     /// llama3, mistral, plain
     #[arg(long, value_name = "FILE|NAME", value_hint = ValueHint::FilePath)]
     pub(crate) chat_template: Option<GivenTemplate>,
+    /// Read names of control tokens in messages, tools and results as these tokens
+    #[arg(long)]
+    pub(crate) parse_special: bool,
 }
 
-/// The prompt that a conversation makes, up to where the model answers.
+/// The prompt that a conversation makes, up to where the model answers. `escape`: the messages' escape character.
 ///
 /// # Errors
 /// When there is no template, or it refuses the conversation.
 pub(crate) fn render(
     template: Option<&ChatTemplate>,
     messages: &[Message],
-    no_think: bool,
-) -> Result<String, Error> {
+    (no_think, escape): (bool, Option<char>),
+) -> Result<Rendered, Error> {
     let template = template.ok_or_else(no_template)?;
-    let mut options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+    let mut options =
+        RenderOptions { add_generation_prompt: true, escape, ..RenderOptions::default() };
     if no_think {
         options.extra.insert("enable_thinking".to_owned(), false.into());
     }
-    Ok(template.render(messages, &options)?)
+    Ok(Rendered { text: template.render(messages, &options)?, escape })
+}
+
+/// Escapes messages before they are rendered; the escape character, if there was anything to escape.
+///
+/// # Errors
+/// When the messages use all characters for that.
+pub(crate) fn escape(
+    escaper: Option<&Escaper>,
+    messages: &mut [Message],
+    tools: &mut [Json],
+) -> Result<Option<char>, Error> {
+    let Some(escaper) = escaper else { return Ok(None) };
+    Ok(escaper.escape(messages, tools, &mut serde_json::Map::new())?)
 }
 
 /// Finds out that there is no template before a model is loaded for nothing.
@@ -143,6 +160,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
         given.replace(&mut loaded)?;
     }
     loaded.report();
+    let escaper = loaded.escaper(args.template.parse_special)?;
     let calling =
         servers.as_ref().map(|servers| Calling::new(&loaded, &source, servers)).transpose()?;
     note!("Type a message, or /help. Ctrl-C stops an answer, Ctrl-D ends the conversation.");
@@ -156,6 +174,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
     };
     let mut chat = Chat {
         session: Session::new(loaded),
+        escaper,
         options,
         system: args.template.system.clone(),
         no_think: args.template.no_think,
@@ -203,6 +222,8 @@ fn text_of(message: &Message) -> String {
 
 struct Chat {
     session: Session,
+    /// `None` if messages are read with control tokens.
+    escaper: Option<Escaper>,
     options: AnswerOptions,
     system: Option<String>,
     no_think: bool,
@@ -360,20 +381,25 @@ impl Chat {
         let Session { template, tokenizer, encoder, .. } = &self.session;
         let images: Vec<_> = self.turns.iter().flat_map(|turn| &turn.images).cloned().collect();
         let encoder = encoder.as_ref().filter(|_| !images.is_empty());
+        let mut tools = self.tools.as_ref().map(|(_, calling)| calling.tools(&mut messages));
+        // Before marks of the program's own are written into the messages.
+        let told = tools.as_deref_mut().unwrap_or_default();
+        let escape = escape(self.escaper.as_ref(), &mut messages, told)?;
         if let Some(encoder) = encoder {
             images::normalize(template.as_ref(), &mut messages, encoder)?;
         }
-        let text = match (&self.tools, template) {
-            (Some((_, calling)), Some(template)) => {
-                calling.render(template, messages, self.no_think)?
+        let with = (self.no_think, escape);
+        let prompt = match (&self.tools, template, tools) {
+            (Some((_, calling)), Some(template), Some(tools)) => {
+                calling.render(template, (messages, tools), with)?
             }
-            _ => render(template.as_ref(), &messages, self.no_think)?,
+            _ => render(template.as_ref(), &messages, with)?,
         };
         if let Some(encoder) = encoder {
-            return images::prompt(tokenizer, &text, (encoder, &images));
+            return images::prompt(tokenizer, &prompt, (encoder, &images));
         }
-        let options = EncodeOptions { add_special: true, parse_special: true };
-        Ok(Prompt { tokens: tokenizer.encode(&text, options)?, images: Vec::new() })
+        let tokens = tokenizer.encode_rendered(&prompt.text, prompt.escape, true)?;
+        Ok(Prompt { tokens, images: Vec::new() })
     }
 
     /// Takes an image for the next message. What is wrong with it is told.

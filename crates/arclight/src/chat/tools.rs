@@ -4,8 +4,8 @@ use crate::error::Error;
 use crate::load::Loaded;
 use crate::term::note;
 use chat::{
-    Family, Format, Needs, Parser, ParserOptions, Segment, Tool, normalize_messages,
-    normalize_tools, tell_tools,
+    Family, Format, Needs, Parser, ParserOptions, Segment, Tool, normalize_arguments,
+    normalize_messages, normalize_tools, tell_tools,
 };
 use clap::{Args, ValueHint};
 use mcp::{Offer, Server, Target, offers, read_config};
@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokenizer::{ChatTemplate, Message, RenderOptions};
+use tokenizer::{ChatTemplate, Message, RenderOptions, Rendered};
 
 /// Rounds of calls that an answer may have.
 pub(super) const ROUNDS: usize = 16;
@@ -236,18 +236,26 @@ impl Calling {
         self.format.needs_special()
     }
 
-    /// The prompt of a conversation.
+    /// The tools, and the conversation's calls with arguments as the template wants them.
+    pub(super) fn tools(&self, messages: &mut [Message]) -> Vec<Json> {
+        if self.needs.tools && self.needs.object_arguments {
+            normalize_arguments(messages, &self.needs);
+        }
+        self.json.clone()
+    }
+
+    /// The prompt of a conversation with [`tools`](Self::tools).
     pub(super) fn render(
         &self,
         template: &ChatTemplate,
-        mut messages: Vec<Message>,
-        no_think: bool,
-    ) -> Result<String, Error> {
-        let mut options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+        (mut messages, mut tools): (Vec<Message>, Vec<Json>),
+        (no_think, escape): (bool, Option<char>),
+    ) -> Result<Rendered, Error> {
+        let mut options =
+            RenderOptions { add_generation_prompt: true, escape, ..RenderOptions::default() };
         if no_think {
             options.extra.insert("enable_thinking".to_owned(), false.into());
         }
-        let mut tools = self.json.clone();
         if self.needs.tools {
             normalize_tools(&mut tools, &self.needs);
             options.tools = Some(tools.into());
@@ -255,7 +263,7 @@ impl Calling {
             tell_tools(&mut messages, &tools, &self.format);
         }
         normalize_messages(&mut messages, &self.needs).map_err(Error::refused)?;
-        Ok(template.render(&messages, &options)?)
+        Ok(Rendered { text: template.render(&messages, &options)?, escape })
     }
 
     /// Reads an answer to a prompt.

@@ -118,6 +118,10 @@ pub(crate) struct ServeArgs {
     /// llama3, mistral, plain
     #[arg(long, value_name = "FILE|NAME", value_hint = ValueHint::FilePath)]
     pub(super) chat_template: Option<GivenTemplate>,
+    /// Read names of control tokens in the text of requests as these tokens: in messages, tools, and texts for
+    /// vectors and scores, as in prompts of /v1/completions. Trusted clients only
+    #[arg(long)]
+    pub(super) parse_special: bool,
     /// How a text's tokens become one vector for /v1/embeddings [default: as the model's file says]
     #[arg(long, value_name = "KIND", value_enum)]
     pooling: Option<PoolingArg>,
@@ -449,7 +453,7 @@ impl ServeArgs {
     /// How conversations are written and answers read.
     pub(crate) fn style(&self) -> ChatStyle {
         let given = GivenTemplate::style(self.chat_template.clone());
-        ChatStyle { family: self.chat_format, ..given }
+        ChatStyle { family: self.chat_format, parse_special: self.parse_special, ..given }
     }
 
     /// Publishes changes of the prefix cache, if that is wanted.

@@ -1,7 +1,7 @@
 //! Texts as vectors: what the model's last layer makes of them, pooled and of length one.
 
 use super::request::TextPrompt;
-use super::start::{beside, encode_text, known_tokens};
+use super::start::{beside, encode_plain, known_tokens};
 use crate::fault::Fault;
 use crate::http::{Client, Room};
 use crate::state::{App, Model};
@@ -52,7 +52,7 @@ pub(crate) async fn embed(
     let encode = move |model: &Model| {
         let encoded = texts.into_iter().enumerate().map(|(at, text)| {
             let mut tokens = match text {
-                TextPrompt::Text(text) => encode_text(model, text)?.tokens,
+                TextPrompt::Text(text) => encode_plain(model, &text)?,
                 TextPrompt::Tokens(tokens) => known_tokens(model, tokens, "input", at)?.tokens,
             };
             if truncate {

@@ -15,7 +15,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokenizer::{EncodeOptions, Message};
+use tokenizer::{Message, Rendered};
 use tokio::sync::Semaphore;
 use vision::{Bounds, Picture, Piece};
 
@@ -203,7 +203,11 @@ fn within(folder: Option<&Path>, path: &Path) -> Option<PathBuf> {
 ///
 /// # Errors
 /// 400 when the marks are not as many as the images.
-pub(super) fn encode(model: &Model, text: String, images: &[Image]) -> Result<PromptInfo, Fault> {
+pub(super) fn encode(
+    model: &Model,
+    prompt: &Rendered,
+    images: &[Image],
+) -> Result<PromptInfo, Fault> {
     let processor = model.processor.as_ref().ok_or_else(|| sees_nothing("messages"))?;
     let pieces = |image: &Image| match &image.source {
         Source::Pieces(pieces) => Ok(pieces.to_vec()),
@@ -212,11 +216,11 @@ pub(super) fn encode(model: &Model, text: String, images: &[Image]) -> Result<Pr
         }
     };
     let pieces = images.iter().map(pieces).collect::<Result<Vec<_>, _>>()?;
-    let whole = processor.compose(&text, &pieces);
+    let whole = processor.compose(&prompt.text, &pieces);
     let whole = whole.map_err(|e| Fault::field("messages", e.to_string()))?;
+    let text = prompt.plain().into_owned();
     let prompt = Prompt::of(&whole, |text, first| {
-        let options = EncodeOptions { add_special: first, parse_special: true };
-        model.tokenizer.encode(text, options)
+        model.tokenizer.encode_rendered(text, prompt.escape, first)
     })?;
     Ok(PromptInfo { text, tokens: prompt.tokens, images: prompt.images, added: 0 })
 }

@@ -32,4 +32,6 @@ pub(crate) use request::{
     ChatRequest, Constraint, Generation, TextPrompt, TextRequest, ToolChoice,
 };
 pub(crate) use rows::{known, pooled_rows};
-pub(crate) use start::{beside, chat, complete, complete_each, count, prompt_text, prompt_tokens};
+pub(crate) use start::{
+    beside, chat, complete, complete_each, count, prompt_text, prompt_tokens, written_tokens,
+};

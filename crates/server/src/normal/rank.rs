@@ -110,10 +110,15 @@ impl RankRequest {
 
     /// In the words of the file's template.
     fn written(&self, model: &Model, template: &str, document: &str) -> Result<Vec<u32>, Fault> {
-        let read = EncodeOptions { add_special: false, parse_special: true };
         let encode = |document: &str| {
-            let text = filled(template, &self.query, document);
-            Ok::<_, Fault>(model.tokenizer.encode(text, read)?)
+            let mut texts = [self.query.clone(), document.to_owned()];
+            let escape = match &model.escaper {
+                Some(escaper) => escaper.escape_texts(&mut texts)?,
+                None => None,
+            };
+            let [query, document] = &texts;
+            let text = filled(template, query, document);
+            Ok::<_, Fault>(model.tokenizer.encode_rendered(&text, escape, false)?)
         };
         let mut tokens = encode(document)?;
         let context = model.replicas.context();

@@ -15,13 +15,13 @@ use crate::spans::AnswerSpan;
 use crate::state::{App, Model};
 use arclight_engine::{Constraint, Request, SamplerParams};
 use chat::{
-    Parser, ParserOptions, Tool, normalize_messages, normalize_tools, normalize_with_images,
-    tell_tools,
+    Parser, ParserOptions, Tool, normalize_arguments, normalize_messages, normalize_tools,
+    normalize_with_images, tell_tools,
 };
 use grammar::Matcher;
 use std::sync::Arc;
 use std::time::Instant;
-use tokenizer::{DecodeOptions, EncodeOptions, Message, RenderOptions};
+use tokenizer::{DecodeOptions, EncodeOptions, Message, RenderOptions, Rendered};
 
 /// What a request has become before it is submitted.
 struct Prepared {
@@ -122,7 +122,8 @@ fn complete_generation(app: &App, generation: &mut Generation) {
 /// When the model has no template or it refuses the messages.
 pub(crate) async fn prompt_text(app: &Arc<App>, mut request: ChatRequest) -> Result<String, Fault> {
     tell_system(app, &mut request);
-    beside(app.model()?, move |model| render(model, &mut request)).await
+    let text = move |model: &Model| Ok(render(model, &mut request)?.plain().into_owned());
+    beside(app.model()?, text).await
 }
 
 /// The tokens of a conversation's prompt.
@@ -153,6 +154,26 @@ pub(crate) async fn prompt_tokens(
         let most = model.replicas.context();
         let all = encode_prompts(model, prompts, suffix.as_deref(), most)?;
         Ok(all.into_iter().map(|prompt| prompt.tokens).collect())
+    };
+    beside(app.model()?, encode).await
+}
+
+/// The tokens of a prompt that `write` makes of texts of a request, after those of an earlier exchange.
+///
+/// # Errors
+/// When it has more tokens than the context holds, or cannot be encoded.
+pub(crate) async fn written_tokens(
+    app: &Arc<App>,
+    before: Vec<u32>,
+    mut texts: Vec<String>,
+    write: impl FnOnce(&[String]) -> String + Send + 'static,
+) -> Result<Vec<u32>, Fault> {
+    let encode = move |model: &Model| {
+        let escaper = model.escaper.as_ref();
+        let escape = escaper.map(|escaper| escaper.escape_texts(&mut texts)).transpose()?.flatten();
+        let prompt = Rendered { text: write(&texts), escape };
+        bounded(model, &prompt.plain(), model.replicas.context())?;
+        Ok(encode_after(model, &before, &prompt)?.tokens)
     };
     beside(app.model()?, encode).await
 }
@@ -227,15 +248,24 @@ fn tools(model: &Model, request: &mut ChatRequest) -> Result<Vec<Tool>, Fault> {
 
 /// The prompt. The request is as it was afterwards, but for defaults in its tools; values are not copied more than they
 /// must be, since they are many times as large as their text.
-pub(super) fn render(model: &Model, request: &mut ChatRequest) -> Result<String, Fault> {
+pub(super) fn render(model: &Model, request: &mut ChatRequest) -> Result<Rendered, Fault> {
     let template = model.template.as_ref().ok_or_else(|| {
         Fault::invalid("this model has no chat template: it continues texts (/v1/completions)")
             .code("no_chat_template")
     })?;
     let mut messages = request.messages.clone();
     let mut told = request.tool_choice != ToolChoice::None && !request.tools.is_empty();
+    if template.needs.tools && template.needs.object_arguments {
+        normalize_arguments(&mut messages, &template.needs);
+    }
+    // Before marks of the server's own are written into the messages.
+    let tools = if told { &mut *request.tools } else { &mut [] };
+    let escape = match &model.escaper {
+        Some(escaper) => escaper.escape(&mut messages, tools, &mut request.variables)?,
+        None => None,
+    };
+    let last = request.continue_last.then(|| messages.last().cloned()).flatten();
     if !template.needs.tools {
-        let tools = if told { &*request.tools } else { &[] };
         if told && !model.format.has_tools() {
             return Err(constrain::no_tools());
         }
@@ -258,22 +288,26 @@ pub(super) fn render(model: &Model, request: &mut ChatRequest) -> Result<String,
         tools: told.then(|| std::mem::take(&mut request.tools).into()),
         extra: std::mem::take(&mut request.variables),
         now: None,
+        escape,
     };
     let rendered = template.program.render(&messages, &options);
     request.variables = options.extra;
     if let Some(serde_json::Value::Array(tools)) = options.tools {
         request.tools = tools;
     }
+    if let Some(escape) = escape {
+        tokenizer::unescape_values(escape, &mut request.tools, &mut request.variables);
+    }
     let mut text = rendered?;
     if request.continue_last {
-        cut_after_last(&mut text, request)?;
+        cut_after_last(&mut text, last.as_ref())?;
     }
-    Ok(text)
+    Ok(Rendered { text, escape })
 }
 
 /// Takes away what the template wrote to close the last message.
-fn cut_after_last(text: &mut String, request: &ChatRequest) -> Result<(), Fault> {
-    let last = request.messages.last().filter(|m| m.role == "assistant");
+fn cut_after_last(text: &mut String, last: Option<&Message>) -> Result<(), Fault> {
+    let last = last.filter(|m| m.role == "assistant");
     let content = last.and_then(|m| m.content.as_str()).map(str::trim_end);
     let fault = |why| Fault::field("messages", why);
     let content = content.filter(|c| !c.is_empty()).ok_or_else(|| {
@@ -288,27 +322,32 @@ fn cut_after_last(text: &mut String, request: &ChatRequest) -> Result<(), Fault>
 
 pub(super) fn encode_chat(
     model: &Model,
-    text: String,
+    prompt: Rendered,
     request: &ChatRequest,
     most: usize,
 ) -> Result<PromptInfo, Fault> {
-    bounded(model, &text, most)?;
+    bounded(model, &prompt.plain(), most)?;
     let before = &request.before;
     if !request.images.is_empty() {
         if !before.is_empty() {
             let message = "tokens of an earlier exchange do not go with images";
             return Err(Fault::field("context", message));
         }
-        return images::encode(model, text, &request.images);
+        return images::encode(model, &prompt, &request.images);
     }
+    encode_after(model, before, &prompt)
+}
+
+/// The tokens of a rendered prompt, after those of an earlier exchange.
+fn encode_after(model: &Model, before: &[u32], prompt: &Rendered) -> Result<PromptInfo, Fault> {
     // Templates write their control tokens, often BOS too; it is not doubled.
-    let options = EncodeOptions { add_special: true, parse_special: true };
-    let mut tokens = model.tokenizer.encode(&text, options)?;
+    let mut tokens = model.tokenizer.encode_rendered(&prompt.text, prompt.escape, true)?;
     if !before.is_empty() {
         // What stands before has begun with it already.
         let bos = tokens.first().is_some_and(|&first| Some(first) == model.tokenizer.bos());
         tokens.splice(..usize::from(bos), before.iter().copied());
     }
+    let text = prompt.plain().into_owned();
     Ok(PromptInfo { text, tokens, images: Vec::new(), added: 0 })
 }
 
@@ -375,8 +414,8 @@ fn keep_last(model: &Model, prompt: &mut PromptInfo, most: usize) {
 }
 
 pub(super) fn encode_text(model: &Model, text: String) -> Result<PromptInfo, Fault> {
-    let plain = EncodeOptions { add_special: false, parse_special: true };
-    let tokens = model.tokenizer.encode(&text, EncodeOptions { add_special: true, ..plain })?;
+    let whole = EncodeOptions { add_special: true, parse_special: true };
+    let tokens = model.tokenizer.encode(&text, whole)?;
     // BOS, unless the text spells it.
     let bos = model.tokenizer.bos();
     let added = bos.is_some()
@@ -408,6 +447,12 @@ fn encode_gap(model: &Model, prefix: String, suffix: &str) -> Result<PromptInfo,
     tokens.extend(plain(suffix)?);
     tokens.push(middle);
     Ok(PromptInfo { text: prefix, tokens, images: Vec::new(), added })
+}
+
+/// The tokens of a text that is no prompt, in which names of control tokens are text.
+pub(super) fn encode_plain(model: &Model, text: &str) -> Result<Vec<u32>, Fault> {
+    let parse_special = model.escaper.is_none();
+    Ok(model.tokenizer.encode(text, EncodeOptions { add_special: true, parse_special })?)
 }
 
 /// Tokens that a request has in `field`, at position `at`.

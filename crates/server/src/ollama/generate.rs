@@ -127,10 +127,16 @@ async fn start(
             let message = "images do not go with a template of the request";
             return Err(Fault::field("images", message));
         }
-        let (system, suffix) = (system.as_deref(), suffix.as_deref());
-        let text = Prompt::parse(&template)?.render(&Values { system, prompt: &prompt, suffix });
-        let before = model.tokenizer.decode(&context, false);
-        let prompts = vec![TextPrompt::Text(before + &text)];
+        let template = Prompt::parse(&template)?;
+        let texts = vec![prompt, system.unwrap_or_default(), suffix.unwrap_or_default()];
+        let write = move |texts: &[String]| {
+            let given =
+                |at: usize| texts.get(at).map(String::as_str).filter(|text| !text.is_empty());
+            let (system, suffix) = (given(1), given(2));
+            template.render(&Values { system, prompt: given(0).unwrap_or_default(), suffix })
+        };
+        let tokens = normal::written_tokens(app, context, texts, write).await?;
+        let prompts = vec![TextPrompt::Tokens(tokens)];
         let request = TextRequest { prompts, suffix: None, echo: false, generation };
         return normal::complete(app, request).await;
     }

@@ -6,6 +6,7 @@ mod batches;
 mod chat;
 mod completions;
 mod connections;
+mod control_tokens;
 mod dropped;
 mod embeddings;
 mod errors;

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod decoder;
+mod escape;
 mod rules;
 mod templates;
 mod vectors;

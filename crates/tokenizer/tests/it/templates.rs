@@ -32,6 +32,7 @@ fn check(template: &Path, cases_path: &Path) -> Result<usize, String> {
                 .get("extra")
                 .map_or_else(Default::default, |e| e.as_object().unwrap().clone()),
             now: Some(now),
+            escape: None,
         };
         let got = template.render(&messages, &opts);
         let same = match (&got, case.get("rendered"), case.get("refused")) {
