@@ -170,7 +170,7 @@ async fn what_is_no_json_is_400_with_the_place() {
         ("[1]", "must be a JSON object"),
         ("{}", "messages is missing"),
         ("\u{FF}", "line 1"),
-        (&format!("{{\"messages\": {deep}}}"), "recursion limit"),
+        (&format!("{{\"messages\": {deep}}}"), "on 100001 levels"),
     ];
     for (body, words) in cases {
         let reply = server.post_text(CHAT, body).await;
