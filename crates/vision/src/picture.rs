@@ -21,8 +21,8 @@ impl Default for Bounds {
 /// Bytes that a decoder takes for a pixel, at most: four colours of 32 bits, twice.
 const BYTES_PER_PIXEL: u64 = 32;
 
-/// Pixels for which a decoder always has room: it is to get as far as the header, whose size is checked.
-const LEAST_PIXELS: u64 = 1 << 20;
+/// Bytes that a decoder always has room for: it is to get as far as the header, whose size is checked.
+const LEAST_BYTES: u64 = 64 << 10;
 
 /// An image: rows of pixels, three colours each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Picture {
         }
         reader.set_format(format);
         let mut limits = Limits::default();
-        limits.max_alloc = Some(bounds.pixels.max(LEAST_PIXELS).saturating_mul(BYTES_PER_PIXEL));
+        limits.max_alloc = Some(bounds.pixels.saturating_mul(BYTES_PER_PIXEL).max(LEAST_BYTES));
         reader.limits(limits);
         let mut decoder = reader.into_decoder().map_err(fault)?;
         let (width, height) = decoder.dimensions();

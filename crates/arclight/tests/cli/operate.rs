@@ -216,7 +216,7 @@ fn texts_keys_and_queries_are_in_no_log() {
                 let headers = format!(
                     "authorization: Bearer {key}\r\ncookie: a={SECRET}\r\nuser-agent: {SECRET}\r\nreferer: {SECRET}\r\n\
                      x-api-key: {SECRET}\r\nx-forwarded-for: {SECRET}\r\ntraceparent: {SECRET}\r\n\
-                     content-type: {SECRET}\r\nx-other: {SECRET}\r\nconnection: close"
+                     content-type: application/json; charset={SECRET}\r\nx-other: {SECRET}\r\nconnection: close"
                 );
                 let head = format!(
                     "POST {path}{query}key={SECRET} HTTP/1.1\r\nhost: {SECRET}\r\n{headers}"

@@ -249,7 +249,7 @@ mod tests {
         ledger.rows(8, rows(1), at_once).unwrap();
         ledger.taken();
         ledger.rows(9, rows(8), at_once).unwrap();
-        assert_eq!((kept.now(), kept.most()), (50 + rows(8), 100 + rows(3)));
+        assert_eq!((kept.now(), kept.most()), (50 + rows(8), 50 + rows(8)));
         ledger.end();
         assert_eq!(kept.now(), 0);
         assert!(matches!(ledger.rows(10, 0, at_once), Err(WireError::Closed)));

@@ -228,7 +228,7 @@ fn what_a_peer_may_not_send_ends_the_session_with_the_reason() {
             now.tell(&order);
         }),
         ("a message that is too long", |now| now.front.send(endless(10, u32::MAX))),
-        ("rows, which have no place here", |now| now.front.send(endless(11, u32::MAX))),
+        ("rows, which have no place here", |now| now.front.send(endless(11, 0xffff_fff8))),
         ("a step, which has no place here", |now| now.before.send(endless(10, u32::MAX))),
         ("something else than rows", |now| now.before.send(Message::Ask(SIZES).frame())),
         ("what a front does not say", |now| now.front.send(Message::Ready(vec![]).frame())),

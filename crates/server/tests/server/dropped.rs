@@ -128,13 +128,15 @@ impl ToolServers for Tools {
 
 struct Server {
     direct: Direct,
+    /// Of the server's own page.
+    token: String,
     tools: Arc<Tools>,
     folder: TempDir,
 }
 
 impl Server {
     /// `a` and `b`, of which one is loaded at a time.
-    fn new(made: usize) -> Server {
+    async fn new(made: usize) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let of = |name: &str| folder.path().join(name);
         for name in ["made", "slots"] {
@@ -156,11 +158,16 @@ impl Server {
         let keeper = Arc::new(Folder { folder: of("made"), slots: of("slots") });
         let limits = ModelLimits { models: 1, bytes: 1 << 30, made };
         let models = Arc::new(Models::new(&common, limits, entries, Some(keeper)).unwrap());
-        Server { direct: Direct { router: models.router().unwrap() }, tools, folder }
+        let direct = Direct { router: models.router().unwrap() };
+        let page = Request::get("/").header("host", "localhost").header("accept", "text/html");
+        let page = direct.send(page.body(Body::empty()).unwrap()).await.text;
+        let (_, rest) = page.split_once("name=\"arclight-token\" content=\"").unwrap();
+        let token = rest.split('"').next().unwrap().to_owned();
+        Server { direct, token, tools, folder }
     }
 
     async fn call(&self, wanted: &Wanted) -> Reply {
-        let reply = self.direct.send(wanted.request()).await;
+        let reply = self.direct.send(wanted.request(&self.token)).await;
         assert_eq!(reply.status, StatusCode::OK, "{wanted:?}: {}", reply.text);
         reply
     }
@@ -171,7 +178,7 @@ impl Server {
 
     /// Sends a request and reads the answer; the client hangs up after a number of polls. Whether it ended before.
     async fn hangs_up(&self, wanted: &Wanted, polls: usize) -> bool {
-        let (router, request) = (self.direct.router.clone(), wanted.request());
+        let (router, request) = (self.direct.router.clone(), wanted.request(&self.token));
         let mut work = Box::pin(async move {
             let response = router.oneshot(request).await.unwrap();
             assert!(response.status().is_success(), "{wanted:?}: {}", response.status());
@@ -233,7 +240,8 @@ impl Server {
         ] {
             let wanted = Wanted::post(path, body);
             let time = Duration::from_secs(120);
-            let reply = tokio::time::timeout(time, self.direct.send(wanted.request())).await;
+            let reply =
+                tokio::time::timeout(time, self.direct.send(wanted.request(&self.token))).await;
             let reply = reply.unwrap_or_else(|_| panic!("{after}: {path} does not end"));
             assert_eq!(reply.status, StatusCode::OK, "{after}: {path}: {}", reply.text);
         }
@@ -293,7 +301,7 @@ impl Wanted {
     }
 
     /// The body comes in two pieces, with a pause.
-    fn request(&self) -> Request<Body> {
+    fn request(&self, token: &str) -> Request<Body> {
         let (first, second) = self.body.split_at(self.body.len() / 2);
         let pieces = [first, second].map(|piece| Bytes::from(piece.to_owned()));
         let body = stream::unfold(pieces.into_iter(), async |mut pieces| {
@@ -301,7 +309,8 @@ impl Wanted {
             Some((Ok::<_, Infallible>(pieces.next()?), pieces))
         });
         let request = Request::builder().method(self.method).uri(&self.path);
-        request.header("content-type", self.kind).body(Body::from_stream(body)).unwrap()
+        let request = request.header("content-type", self.kind).header("x-arclight-token", token);
+        request.body(Body::from_stream(body)).unwrap()
     }
 }
 
@@ -326,12 +335,12 @@ async fn load(server: &Server) {
 /// Removes `made`, if a client has made it.
 async fn clean(server: &Server) {
     let gone = Wanted::delete("/api/delete", json!({"model": "made"}));
-    server.direct.send(gone.request()).await;
+    server.direct.send(gone.request(&server.token)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_hangs_up_leaves_every_model_usable() {
-    let server = &Server::new(8);
+    let server = &Server::new(8).await;
     dropped(server, "load", async |server| {
         load(server).await;
         Wanted::post("/models/load", json!({"model": "b"}))
@@ -370,7 +379,7 @@ async fn a_client_that_hangs_up_leaves_every_model_usable() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_hangs_up_leaves_no_model_half_made() {
-    let server = &Server::new(8);
+    let server = &Server::new(8).await;
     let made = json!({"model": "made", "from": "a"});
     for (name, path, body) in [
         ("copy", "/api/copy", json!({"source": "a", "destination": "made"})),
@@ -399,7 +408,7 @@ async fn a_client_that_hangs_up_leaves_no_model_half_made() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_hangs_up_leaves_no_file_half_written() {
-    let server = &Server::new(8);
+    let server = &Server::new(8).await;
     let upload = async |server: &Server| {
         let file = server.call(&Wanted::upload()).await.json();
         file["id"].as_str().unwrap().to_owned()
@@ -437,17 +446,20 @@ async fn a_client_that_hangs_up_leaves_no_file_half_written() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unload_of_a_model_that_answers_goes_on_without_its_client() {
-    let server = Server::new(8);
+    let server = Server::new(8).await;
     load(&server).await;
     let body =
         question(json!({"model": "a", "stream": true, "max_tokens": 64, "ignore_eos": true}));
-    let request = Wanted::post("/v1/chat/completions", body).request();
+    let request = Wanted::post("/v1/chat/completions", body).request(&server.token);
     let answer = server.direct.router.clone().oneshot(request).await.unwrap();
-    let unload = Wanted::post("/models/unload", json!({"model": "a"}));
-    // The body comes in two pieces, so its model is known after a few polls.
+    let unload = Wanted::post("/models/unload", json!({"model": "a"})).request(&server.token);
+    let unload = tokio::spawn(server.direct.router.clone().oneshot(unload));
     while server.direct.get("/v1/models/a").await.json()["status"]["value"] != "unloading" {
-        assert!(!server.hangs_up(&unload, 8).await, "its answer has not been read");
+        tokio::task::yield_now().await;
     }
+    // It waits for the answer, which is not read, and its client leaves.
+    unload.abort();
+    assert!(unload.await.unwrap_err().is_cancelled(), "the answer has not been read");
     let other = tokio::spawn({
         let router = server.direct.router.clone();
         async move { Direct { router }.post("/models/load", &json!({"model": "b"})).await }
@@ -459,7 +471,7 @@ async fn unload_of_a_model_that_answers_goes_on_without_its_client() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn models_that_clients_make_are_bounded() {
-    let server = Server::new(2);
+    let server = Server::new(2).await;
     for name in ["one", "two", "one"] {
         server.post("/api/copy", json!({"source": "a", "destination": name})).await;
     }
@@ -481,11 +493,12 @@ async fn models_that_clients_make_are_bounded() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_tools_are_bounded() {
-    let server = Server::new(8);
+    let server = Server::new(8).await;
     let call = || {
         let router = server.direct.router.clone();
         let wanted = Wanted::post("/page/mcp", json!({"name": "wait", "arguments": {}}));
-        tokio::spawn(async move { Direct { router }.send(wanted.request()).await })
+        let request = wanted.request(&server.token);
+        tokio::spawn(async move { Direct { router }.send(request).await })
     };
     let calls: Vec<_> = (0..33).map(|_| call()).collect();
     // Eight have a thread each, and one too many is refused at once.

@@ -121,7 +121,10 @@ async fn an_image_that_cannot_be_cut_is_answered_by_a_fresh_server() {
         usage > testkit::WHOLE as u64 && answer["choices"][0]["message"]["content"].is_string()
     );
     let metrics = server.get("/metrics").await.text;
-    assert!(metrics.contains("\narclight:empty_steps_total{replica=\"0\"} 0"), "{metrics}");
+    assert!(
+        metrics.contains("\narclight:empty_steps_total{model_name=\"demo\",replica=\"0\"} 0"),
+        "{metrics}"
+    );
 }
 
 /// The same image gives the same answer, whoever brings it.
@@ -249,12 +252,11 @@ async fn what_cannot_be_taken_is_refused_with_the_field() {
     let many = responses(json!(vec![input(&data(1)); 3]));
     let reply = server.post(RESPONSES, &many).await;
     assert!(reply.text.contains("3 images, and 2 are allowed"), "{}", reply.text);
-    // The mark of an image in a text.
+    // The mark of an image in a text is text.
     let mut spelt = openai(&data(1));
     spelt["messages"][0]["content"][0]["text"] = "<image>".into();
     let reply = server.post(path, &spelt).await;
-    assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{}", reply.text);
-    assert!(reply.text.contains("2 marks"), "{}", reply.text);
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.text);
     let mut many = openai(&data(1));
     many["messages"] = json!(vec![many["messages"][0].clone(); 3]);
     let reply = server.post(path, &many).await;

@@ -159,7 +159,9 @@ fn no_template_lets_text_become_control_tokens() {
             assert_eq!(t.decode(&ids, false), got.plain(), "{name}: {text}");
             let mut outside = conversation(text);
             outside.0.remove(4);
-            let plain = render(&template, None, outside.clone()).unwrap().text;
+            // Some take no user's message directly after a tool's.
+            let Some(plain) = render(&template, None, outside.clone()) else { continue };
+            let plain = plain.text;
             let got = render(&template, Some(&escaper), outside.clone()).unwrap();
             assert_eq!(got.plain(), plain, "{name}: {text}");
             let mut other = conversation(&harmless);
@@ -335,7 +337,7 @@ fn nothing_is_escaped_in_usual_texts() {
 static VOCABULARIES: LazyLock<Vec<(Tokenizer, Escaper)>> = LazyLock::new(|| {
     let names =
         ["qwen3", "deepseek_v3", "mistral_nemo", "llama-bpe", "yi", "spm", "unigram", "bert"];
-    let odd = ["<|a|>", "|><|b", "~", "<<", "<x y>", "<x▁y▁>", "▁%", "q7", "<|é|>"];
+    let odd = ["<|a|>", "|><|b", "~~", "<<", "<x y>", "<x▁y▁>", "▁%", "q7", "<|é|>"];
     let vocabularies = names.into_iter().map(|name| {
         let known = tokenizer(name);
         let types =

@@ -86,6 +86,10 @@ impl Batch {
         let mut shares = self.deal_answers(engine)?;
         self.deal_prompts(engine, &mut shares)?;
         self.drop_stale(&mut shares);
+        if shares.is_empty() && self.left_out {
+            // The piece that answers were left out for did not get its pages.
+            shares = self.deal_answers(engine)?;
+        }
         Ok(shares)
     }
 
