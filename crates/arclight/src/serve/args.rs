@@ -183,8 +183,15 @@ pub(super) struct SeveralArgs {
     /// /api/create, /api/copy, /api/delete
     #[arg(long, requires = "models_dir")]
     pub(super) manage_models: bool,
-    /// Models that clients may have made at any time by --manage-models
-    #[arg(long, value_name = "N", value_parser = count, default_value = "256", requires = "manage_models")]
+    /// Models that clients may have made at any time by --manage-models [default: 256]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = count,
+        default_value = "256",
+        hide_default_value = true,
+        requires = "manage_models"
+    )]
     pub(super) max_managed_models: usize,
     /// Models in memory at once; the one that was asked for longest ago makes room [default: 4]
     #[arg(long, value_name = "N", value_parser = count)]

@@ -270,7 +270,8 @@ fn servers_and_searches() {
     let _ = writeln!(all, "{}", printed(80, &tune));
     let _ = writeln!(all, "{}", printed(80, &["bench", "--limits", "-r", "1"]));
     // Names, cores and instructions are those of this machine, and what was found is, too.
-    let machine = "(?m)^.*(kernels, 1 round|cpus 0|threads? \\(|avx|neon|scalar|gets|one node).*\n";
+    let machine =
+        "(?m)^.*(kernels, 1 round|cpus 0|threads? \\(|amx|avx|neon|scalar|gets|one node).*\n";
     let all = with(&all, machine, "");
     // A connection may or may not be closed yet, and there are rows for every number of threads.
     let all = with(&all, "(?m)^.*waiting for requests.*\n", "");
