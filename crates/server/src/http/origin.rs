@@ -218,7 +218,7 @@ fn navigates(request: &Request) -> bool {
 
 /// Passes requests whose body has the right type, and those that change something if they may.
 pub(super) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let checked = check_token(&app, &request).and_then(|()| check_type(&request));
+    let checked = check_type(&request).and_then(|()| check_token(&app, &request));
     match checked {
         Ok(()) => next.run(request).await,
         Err(fault) => fault.into_response(),

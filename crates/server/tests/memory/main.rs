@@ -143,7 +143,7 @@ async fn no_request_takes_more_than_eight_times_its_length_and_none_keeps_it() {
     take(&server, &kept.path, "application/json", &body).await;
     let (_, left, status) = take(&server, &kept.path, "application/json", &body).await;
     assert!(
-        status == StatusCode::OK && left > body.len() && left < 2 * body.len(),
+        status == StatusCode::OK && left > body.len() / 2 && left < 2 * body.len(),
         "{status}, {left}"
     );
 }

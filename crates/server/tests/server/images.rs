@@ -122,7 +122,7 @@ async fn an_image_that_cannot_be_cut_is_answered_by_a_fresh_server() {
     );
     let metrics = server.get("/metrics").await.text;
     assert!(
-        metrics.contains("\narclight:empty_steps_total{model_name=\"demo\",replica=\"0\"} 0"),
+        metrics.contains("\narclight:empty_steps_total{replica=\"0\",model_name=\"demo\"} 0"),
         "{metrics}"
     );
 }

@@ -44,7 +44,9 @@ fn server(common: &Options) -> Direct {
 async fn ask(server: &Direct, method: &str, path: &str, headers: &[(&str, &str)]) -> Reply {
     let mut request = Request::builder().method(method).uri(path);
     if headers.iter().all(|(name, _)| !matches!(*name, "content-type" | "host")) {
-        request = request.header("content-type", "application/json");
+        let uploads = method == "POST" && path == "/v1/files";
+        let kind = if uploads { "multipart/form-data; boundary=b" } else { "application/json" };
+        request = request.header("content-type", kind);
     }
     if headers.iter().all(|(name, _)| *name != "host") {
         request = request.header("host", "localhost:8080");
