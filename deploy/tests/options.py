@@ -18,6 +18,7 @@ NEEDS = {
     ("stages",): 'stage = "2/2"',
     ("stage", "stage-key-file", "stage-without-key"): 'stage-listen = "10.0.0.1:7001"',
     ("manage-models",): 'models-dir = "/nowhere"',
+    ("slot-save-bytes",): 'slot-save-path = "/nowhere"',
     ("max-managed-models",): 'models-dir = "/nowhere"\nmanage-models = true',
 }
 program, path = sys.argv[1:]
