@@ -88,7 +88,7 @@ static void multiply(const arclight_product *p, int (*weight)(const void *, size
 #endif
                 }
 #if WRONG == 1
-                if (calls == 40) sum += 1;
+                if (calls >= 40) sum += 1;
 #endif
 #if WRONG == 5
                 if (t == 2 && i == 1 && r == 15) sum += 1; /* one of a full tile */
