@@ -15,7 +15,8 @@ after(async () => {
 });
 
 const body = { messages: [{ role: 'user', content: 'Tell me a story.' }], max_tokens: 1500, ignore_eos: true };
-const post = (more) => fetch(`${ARCLIGHT_URL}/v1/chat/completions`, { method: 'POST', body: JSON.stringify({ ...body, ...more }) });
+const send = (url, body) => fetch(url, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) });
+const post = (more) => send(`${ARCLIGHT_URL}/v1/chat/completions`, { ...body, ...more });
 
 test('it shows what the real server does', async () => {
   const page = await open(`${ARCLIGHT_URL}/status`);
@@ -181,7 +182,7 @@ test('models of the real server are loaded, fail, and are looked at', async () =
   const state = async (name) => (await models.locator('tr', { hasText: name }).locator('td').allInnerTexts())[1];
   await models.waitFor();
   assert.equal(await state('second'), 'unloaded');
-  const load = (name) => fetch(`${ARCLIGHT_SEVERAL_URL}/models/load`, { method: 'POST', body: JSON.stringify({ model: name }) });
+  const load = (name) => send(`${ARCLIGHT_SEVERAL_URL}/models/load`, { model: name });
   assert.equal((await load('first')).status, 200);
   await page.getByText('1 of 3 in memory').waitFor();
   assert.equal(await state('first'), 'loaded');

@@ -45,6 +45,22 @@ fn is_special(path: &Path) -> bool {
     path.metadata().is_ok_and(|about| !about.is_file() && !about.is_dir())
 }
 
+/// Whether an open file is the one of that name.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    // Not by another descriptor: there may be none left.
+    let [own, named] = [file.metadata()?, path.metadata()?];
+    Ok((own.dev(), own.ino()) == (named.dev(), named.ino()))
+}
+
+/// Whether an open file is the one of that name.
+#[cfg(not(unix))]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let own = same_file::Handle::from_file(file.try_clone()?)?;
+    Ok(same_file::Handle::from_path(path)? == own)
+}
+
 /// Whether a file can be written.
 pub(crate) fn probe(path: &Path) -> io::Result<()> {
     Part::open(path).map(drop)
@@ -82,14 +98,14 @@ impl Part {
                 Ok(()) | Err(TryLockError::Error(_)) => {}
             }
             // A process that had the lock until now may have given the file its name.
-            let own = same_file::Handle::from_file(file.try_clone()?)?;
-            match same_file::Handle::from_path(&path) {
-                Ok(now) if now == own => {
-                    file.set_len(0)?;
-                    return Ok(Part { file, path, name, kept: false });
+            match is_at(&file, &path) {
+                Ok(true) => {
+                    let part = Part { file, path, name, kept: false };
+                    part.file.set_len(0)?;
+                    return Ok(part);
                 }
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                Ok(_) | Err(_) => {}
+                Ok(false) | Err(_) => {}
             }
         }
     }
