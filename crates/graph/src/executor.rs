@@ -290,6 +290,9 @@ impl Executor {
         let policy = replicas[0].plan.tasks;
         let shares = self.shares_products && policy.is_some_and(threads::Policy::steals);
         let step = (parts, level, shares);
+        if let Some(shadow) = &self.storage.places.shadow {
+            shadow.begin(parts.len() + replicas[0].plan.groups.len());
+        }
         match &mut self.recorder {
             _ if let Some(squares) = &self.squares => {
                 self.pool.run_on(level, &|worker| {
