@@ -96,7 +96,7 @@ pub(crate) struct Places {
     scratch: Vec<[Block; 3]>,              // [thread]
     strides: Vec<Vec<usize>>,              // [buffer][place], bytes
     host: Vec<bool>,                       // [buffer]
-    /// Who touched what last, in debug builds.
+    /// Who touched what last, where that is kept.
     pub shadow: Option<Arc<Shadow>>,
 }
 
@@ -287,7 +287,7 @@ impl Places {
 /// of groups.
 fn shadow(arenas: &[Arena], pages: &[Arena]) -> Option<Arc<Shadow>> {
     let shared = || arenas[..pages.len()].iter().chain(pages);
-    cfg!(debug_assertions).then(|| Arc::new(Shadow::new(shared())))
+    Shadow::is_wanted().then(|| Arc::new(Shadow::new(shared())))
 }
 
 fn activations(bytes: usize, policy: Policy) -> Result<Arena, Error> {

@@ -10,7 +10,7 @@
 //!
 //! A view can only be taken inside what the instruction claims for its thread: of a claimed buffer, in a claimed
 //! place, of the thread's own rows where rows are dealt, and of the tiles or items that it has taken
-//! ([`Target::claim`]) where those are. Every build checks that. A debug build also keeps a shadow of the memory
+//! ([`Target::claim`]) where those are. Every build checks that. A debug build can also keep a shadow of the memory
 //! ([`shadow`](super::shadow)), which finds two threads at one word without a wait between them.
 
 use super::shadow::{Moment, Who};
@@ -25,8 +25,8 @@ use memory::{Block, Pod};
 use std::cell::Cell;
 use std::ops::Range;
 
-/// The buffers that an instruction may have targets of; more than any instruction writes.
-const MOST_TARGETS: usize = 4;
+/// The buffers that an instruction may have views of; more than any instruction uses.
+const MOST_VIEWS: usize = 16;
 
 /// What an instruction claims, and the thread that executes it.
 pub(super) struct Grant<'a> {
@@ -38,11 +38,19 @@ pub(super) struct Grant<'a> {
     thread: usize,
     /// The thread's share of the step's tokens, and of its outputs.
     shares: &'a [Range<usize>; 2],
-    /// Buffers that a target was made of.
-    taken: [Cell<Option<BufId>>; MOST_TARGETS],
+    /// Buffers that views were made of, and whether to write; in debug builds.
+    views: [Cell<Option<(BufId, bool)>>; MOST_VIEWS],
     /// When it is, if a shadow is kept.
     moment: Option<Moment>,
+    /// What was noted in it last, and which is forgotten next.
+    noted: [Cell<Noted>; NOTED],
+    next: Cell<usize>,
 }
+
+/// Where rows begin, how many there are, bytes of each, and whether they are written.
+type Noted = (usize, usize, usize, bool);
+/// A product takes the same rows for tile after tile: these are noted once.
+const NOTED: usize = 8;
 
 /// What views of a buffer may be of.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +72,8 @@ impl<'a> Grant<'a> {
         shares: &'a [Range<usize>; 2],
         moment: Option<Moment>,
     ) -> Grant<'a> {
-        Grant { storage, instr, place, thread, shares, taken: Default::default(), moment }
+        let (views, noted, next) = Default::default();
+        Grant { storage, instr, place, thread, shares, views, moment, noted, next }
     }
 
     /// A view to read a buffer.
@@ -77,6 +86,7 @@ impl<'a> Grant<'a> {
     /// No thread writes what is read through it while the instruction is executed. It is so for what
     /// the instruction claims.
     pub(super) unsafe fn source(&'a self, buf: BufId) -> Source<'a> {
+        self.view(buf, false);
         let block = self.storage.of(buf, self.place, self.thread);
         let stride = self.storage.stride(buf, self.place);
         let Region { rows, everywhere, .. } = self.region(buf, false);
@@ -93,11 +103,7 @@ impl<'a> Grant<'a> {
     /// No other thread touches what is written through it while the instruction is executed, nor does
     /// this one by another view. It is so for the thread's share of what the instruction claims.
     pub(super) unsafe fn target(&'a self, buf: BufId) -> Target<'a> {
-        if cfg!(debug_assertions) {
-            let taken = self.taken.iter().find(|taken| taken.get().is_none_or(|own| own == buf));
-            let taken = taken.expect("an instruction writes few buffers");
-            assert!(taken.replace(Some(buf)).is_none(), "{} writes {buf:?} twice", self.name());
-        }
+        self.view(buf, true);
         let block = self.storage.of(buf, self.place, self.thread);
         let Region { rows, everywhere, items } = self.region(buf, true);
         let cols = if items { 0..0 } else { 0..usize::MAX };
@@ -122,6 +128,19 @@ impl<'a> Grant<'a> {
 
     fn name(&self) -> &'static str {
         self.instr.name()
+    }
+
+    /// Notes a view: a buffer has many to read, or one to write.
+    #[track_caller]
+    fn view(&self, buf: BufId, write: bool) {
+        if cfg!(debug_assertions) {
+            let is_buf =
+                |view: &&Cell<Option<(BufId, bool)>>| view.get().is_none_or(|v| v.0 == buf);
+            let view = self.views.iter().find(is_buf).expect("an instruction uses few buffers");
+            let before = view.replace(Some((buf, write)));
+            let alone = before.is_none_or(|(_, written)| !written && !write);
+            assert!(alone, "{} has a view of {buf:?} beside the one that it writes", self.name());
+        }
     }
 
     /// What the instruction claims of a buffer.
@@ -188,6 +207,12 @@ impl<'a> Grant<'a> {
         if cfg!(debug_assertions)
             && let (Some(shadow), Some(moment)) = (&self.storage.shadow, self.moment)
         {
+            let start = block.addr() + rows.start * stride + bytes.start;
+            let of = (start, rows.len(), bytes.len(), write);
+            if self.noted.iter().any(|noted| noted.get() == of) {
+                return;
+            }
+            self.noted[self.next.replace((self.next.get() + 1) % NOTED)].set(of);
             let who = Who { thread: self.thread, place: self.place };
             for row in rows.clone() {
                 let at = (block.addr() + row * stride + bytes.start, bytes.len());
@@ -469,115 +494,4 @@ impl StatePages<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::builder::{Builder, Graph};
-    use crate::executor::Executor;
-    use crate::op::Norm;
-    use crate::plan::Plan;
-    use crate::step::{Outputs, PageTable, SeqInput};
-    use crate::storage::Limits;
-    use crate::weight::{Catalog, WeightSource, WeightView};
-    use gguf::TensorType;
-    use topology::{CpuId, Group, Machine};
-
-    const WIDTH: usize = 64;
-    const VOCAB: usize = 32;
-
-    /// A vocabulary matrix and the weights of a norm, all ones.
-    struct Ones(Vec<u8>);
-
-    impl WeightSource for Ones {
-        fn tensor(&self, name: &str) -> Option<WeightView<'_>> {
-            let rows = if name == "norm" { 1 } else { VOCAB };
-            let data = &self.0[..rows * WIDTH * size_of::<f32>()];
-            Some(WeightView { ty: TensorType::F32, rows, cols: WIDTH, data })
-        }
-    }
-
-    impl Catalog for Ones {
-        fn wanted(&self, _: &str, _: usize, _: usize) -> Result<TensorType, crate::Error> {
-            Ok(TensorType::F32)
-        }
-
-        fn has(&self, _: &str) -> bool {
-            false
-        }
-
-        fn values(&self, _: &str, _: usize) -> Result<Option<Vec<f32>>, crate::Error> {
-            Ok(None)
-        }
-    }
-
-    fn graph(source: &Ones) -> Graph {
-        let mut b = Builder::new(1, source);
-        let vocab = b.vocab("vocab", VOCAB, WIDTH).unwrap();
-        let norm = Norm::Rms { weight: b.vector("norm", WIDTH).unwrap(), eps: 1e-6 };
-        let x = b.embed(vocab, 1.0);
-        let x = b.norm(x, norm);
-        let x = b.select(x);
-        b.logits(x, vocab, 1.0, None);
-        b.finish()
-    }
-
-    /// Steps of a prompt and of one token, after `change` has altered every instruction of all programs.
-    fn steps(change: impl Fn(&mut Instr)) -> Result<(), crate::Error> {
-        let source = Ones(1f32.to_le_bytes().repeat(VOCAB * WIDTH));
-        let group = Group::unbound(vec![CpuId(0); 2]);
-        let plan = Plan { pin: false, ..Plan::new(vec![group]) };
-        let limits =
-            Limits { kv: KvType::F16.into(), tokens: 600, outputs: 4, pages: [0; 4], ranges: 8 };
-        let (kernels, machine) = (kernels::Kernels::detect().unwrap(), Machine::read().unwrap());
-        let mut executor =
-            Executor::new(graph(&source), plan, limits, kernels, &machine, &source, &mut |_| {})?;
-        for replica in &mut executor.replicas {
-            let forms = replica.0.programs.values_mut().flat_map(|form| &mut form.stages);
-            forms.flatten().flat_map(|stage| &mut stage.instrs).for_each(&change);
-        }
-        for tokens in [1, 600] {
-            let tokens = vec![3; tokens];
-            let tables: [PageTable; 0] = [];
-            let input = SeqInput {
-                tokens: &tokens,
-                past: 0,
-                tables: &tables,
-                outputs: Outputs::Last,
-                saves: &[],
-                insets: &[],
-            };
-            let row = executor.step([input].into_iter())?.row(0).to_vec();
-            // Ones are their own norm, and each logit is the sum of them.
-            assert!(row.iter().all(|x| (x - WIDTH as f32).abs() < 1e-3), "{row:?}");
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn what_is_declared_can_be_touched() {
-        steps(|_| {}).unwrap();
-    }
-
-    #[test]
-    #[cfg_attr(
-        not(debug_assertions),
-        ignore = "touches are held against declarations in debug builds"
-    )]
-    fn a_wrong_declaration_is_caught() {
-        let caught = |of: &str, change: fn(&mut Vec<Access>)| {
-            let got = steps(|instr| {
-                if instr.name() == of {
-                    instr.redeclare(change);
-                }
-            });
-            assert!(matches!(got, Err(crate::Error::Panicked(_))), "{of}: {got:?}");
-        };
-        caught("rms_norm", |all| all.retain(|access| !access.write));
-        caught("rms_norm", |all| all.retain(|access| access.write));
-        caught("logits", |all| all.retain(|access| access.write));
-        caught("embed", Vec::clear);
-        // Of 600 tokens and one output, a thread's shares are not the same rows.
-        caught("embed", |all| {
-            all.iter_mut().for_each(|access| access.reach = Reach::Own(Deal::Outputs));
-        });
-    }
-}
+mod tests;

@@ -175,18 +175,19 @@ fn walk<W: Watch>(
     watch: &mut W,
 ) {
     let thread = Thread::new(step, part, turn, worker);
-    let mut met = 0;
-    for (number, stage) in program.iter().enumerate() {
+    let (mut waits, mut met) = (0, 0);
+    for stage in program {
         let shared = stage.shared.filter(|_| step.shares);
-        let moment = epoch.map(|epoch| Moment { epoch, stage: number, met });
+        let moment = epoch.map(|epoch| Moment { epoch, waits, met });
         for (at, instr) in stage.instrs.iter().enumerate() {
             thread.execute(instr, (worker, shared == Some(at)), moment, watch);
             watch.done();
         }
         if let Some(wait) = &stage.wait {
             worker.wait(wait.scope);
+            waits += 1;
             if wait.scope == Scope::Global {
-                met = number + 1;
+                met = waits;
             }
             watch.done();
         }
