@@ -369,9 +369,9 @@ fn serve(conditions: &Conditions, mix: &[Asks]) -> (Counters, Vec<Option<Vec<Vec
         round(&mut batch, &mut served);
         now += 1;
         let after = (batch.done.steps, batch.running.len(), standing(&batch));
-        // A mask comes when it comes.
+        // A mask comes when it comes, and before the first request comes nothing is done.
         let held = batch.running.iter().any(Running::is_held);
-        rounds += usize::from(!held);
+        rounds += usize::from(!held && before.1 > 0);
         let idle = before == after && before.1 > 0;
         assert!(
             !idle || held || batch.running.iter().any(|r| r.waits_for_image().is_some()),
