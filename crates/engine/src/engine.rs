@@ -385,6 +385,23 @@ impl Engine {
         }
     }
 
+    /// Does `work` for each of these with the last step's results, on the threads of the model.
+    ///
+    /// # Errors
+    /// When `work` panicked.
+    pub(crate) fn each<T: Send>(
+        &mut self,
+        items: &mut [T],
+        work: impl Fn(Logits<'_>, &mut T) + Sync,
+    ) -> Result<(), Error> {
+        Ok(self.executor.each(items, work)?)
+    }
+
+    /// The kernels in use.
+    pub(crate) fn kernels(&self) -> &'static kernels::Kernels {
+        self.executor.kernels()
+    }
+
     /// Checks a batch, and takes the pages that it needs; its tokens.
     fn reserve_all(&mut self, batch: &[BatchEntry<'_>]) -> Result<usize, Error> {
         for (i, entry) in batch.iter().enumerate() {

@@ -28,7 +28,7 @@ use crate::tally::Tally;
 use crate::weight::WeightSource;
 use kernels::{Kernels, KvTypes};
 use memory::Block;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use threads::{Pool, View, Worker};
 use topology::Machine;
 
@@ -290,6 +290,9 @@ impl Executor {
         let policy = replicas[0].plan.tasks;
         let shares = self.shares_products && policy.is_some_and(threads::Policy::steals);
         let step = (parts, level, shares);
+        if let Some(shadow) = &self.storage.places.shadow {
+            shadow.begin(parts.len() + replicas[0].plan.groups.len());
+        }
         match &mut self.recorder {
             _ if let Some(squares) = &self.squares => {
                 self.pool.run_on(level, &|worker| {
@@ -398,20 +401,42 @@ impl Executor {
 
     /// The logits and hidden states of the last step.
     pub fn logits(&self) -> Logits<'_> {
-        let StepInput { outputs, logits, .. } = &self.input;
-        Logits::new(
-            self.table(self.logits, *logits, self.replicas[0].graph.logits_width()),
-            self.table(self.hidden, outputs.len() - logits, self.form.hidden),
-        )
+        results(&self.storage, self.tables())
     }
 
-    /// Rows of a buffer that is the caller's.
-    fn table(&self, buffer: BufId, rows: usize, width: usize) -> Table<'_> {
-        let block: Block = self.storage.places.on(buffer, 0);
-        // SAFETY: no step is under way: one needs `&mut self` until its threads are done.
-        let values = unsafe { block.as_slice::<f32>() };
-        let stride = self.storage.places.stride(buffer, 0) / size_of::<f32>();
-        Table::new(values, rows, stride, width)
+    /// Where these are: buffer, rows, and width of a row.
+    fn tables(&self) -> [(BufId, usize, usize); 2] {
+        let StepInput { outputs, logits, .. } = &self.input;
+        [
+            (self.logits, *logits, self.replicas[0].graph.logits_width()),
+            (self.hidden, outputs.len() - logits, self.form.hidden),
+        ]
+    }
+
+    /// Does `work` for each of these with the last step's results, on the threads that took the step. Each takes the
+    /// next one that nobody has begun; one alone is done by the calling thread.
+    ///
+    /// # Errors
+    /// When `work` panicked.
+    pub fn each<T: Send>(
+        &mut self,
+        items: &mut [T],
+        work: impl Fn(Logits<'_>, &mut T) + std::marker::Sync,
+    ) -> Result<(), Error> {
+        let results = results(&self.storage, self.tables());
+        if let [item] = items {
+            work(results, item);
+            return Ok(());
+        }
+        let level = self.levels.of_step(self.input.tokens.len());
+        let items = Mutex::new(items.iter_mut());
+        let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+        self.pool.run_on(level, &|_| {
+            while let Some(item) = next() {
+                work(results, item);
+            }
+        })?;
+        Ok(())
     }
 
     /// Makes every following step that can be run in form `variant` use it; `None` leaves the choice
@@ -456,6 +481,18 @@ impl Executor {
     pub fn pool(&mut self) -> &mut Pool {
         &mut self.pool
     }
+}
+
+/// Rows of logits and of hidden states.
+fn results(storage: &Storage, tables: [(BufId, usize, usize); 2]) -> Logits<'_> {
+    let [logits, hidden] = tables.map(|(buffer, rows, width)| {
+        let block: Block = storage.places.on(buffer, 0);
+        // SAFETY: no step is under way while somebody has them: one needs the executor to itself until its threads are
+        // done, and nothing else writes what is the caller's.
+        let values = unsafe { block.as_slice::<f32>() };
+        Table::new(values, rows, storage.places.stride(buffer, 0) / size_of::<f32>(), width)
+    });
+    Logits::new(logits, hidden)
 }
 
 /// Gives every group a copy of `first`, made by a thread of its own, so that it lies near.

@@ -136,6 +136,7 @@ impl Executor {
             false => {
                 let states = self.storage.places.states().to_vec();
                 let room = Room::new(&first.graph, &buffers, &plan, sizes, states)?;
+                let room = room.shadowed(&self.storage);
                 let needs = room.arenas().filter_map(|a| Some((a.node()?, a.used() as u64)));
                 memory::check_room(&self.machine, needs)?;
                 Some(room)

@@ -7,10 +7,12 @@
 use crate::buffer::{BufId, Buffer, Buffers, Home, Pool};
 use crate::builder::Graph;
 use crate::error::Error;
+use crate::exec::Shadow;
 use crate::plan::Plan;
 use crate::stages::Spans;
 use crate::state::{self, KV_CLASSES, KvTypes, StateLayout};
 use memory::{Arena, ArenaOptions, Block, HugePages, Policy};
+use std::sync::Arc;
 
 /// The largest step that an executor is sized for, and how it keeps keys and values.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -94,6 +96,8 @@ pub(crate) struct Places {
     scratch: Vec<[Block; 3]>,              // [thread]
     strides: Vec<Vec<usize>>,              // [buffer][place], bytes
     host: Vec<bool>,                       // [buffer]
+    /// Who touched what last, where that is kept.
+    pub shadow: Option<Arc<Shadow>>,
 }
 
 impl Storage {
@@ -111,7 +115,8 @@ impl Storage {
             pages.push(arena);
             states.push(states_here);
         }
-        let Room { places, arenas, bytes } = Room::new(graph, buffers, plan, sizes, states)?;
+        let Room { mut places, arenas, bytes } = Room::new(graph, buffers, plan, sizes, states)?;
+        places.shadow = shadow(&arenas, &pages);
         Ok(Storage { places, activations: arenas, pages, bytes })
     }
 
@@ -179,6 +184,7 @@ impl Room {
             scratch: Vec::with_capacity(threads),
             strides: buffers.iter().map(|b| (0..places).map(|p| width(b, p)).collect()).collect(),
             host: buffers.iter().map(|b| b.home == Home::Host).collect(),
+            shadow: None,
         };
         for place in 0..places {
             let here = |b: &Buffer| match b.home {
@@ -217,6 +223,12 @@ impl Room {
             arenas.push(arena);
         }
         Ok(Room { places: to, arenas, bytes })
+    }
+
+    /// The same with a shadow in debug builds, beside the pages of `storage`.
+    pub(crate) fn shadowed(mut self, storage: &Storage) -> Room {
+        self.places.shadow = shadow(&self.arenas, &storage.pages);
+        self
     }
 
     /// Its arenas.
@@ -269,6 +281,13 @@ impl Places {
     pub(crate) fn scratch(&self, thread: usize) -> [Block; 3] {
         self.scratch[thread]
     }
+}
+
+/// The shadow of what threads share: activations of places, and pages. What a thread has for itself lies in the arenas
+/// of groups.
+fn shadow(arenas: &[Arena], pages: &[Arena]) -> Option<Arc<Shadow>> {
+    let shared = || arenas[..pages.len()].iter().chain(pages);
+    Shadow::is_wanted().then(|| Arc::new(Shadow::new(shared())))
 }
 
 fn activations(bytes: usize, policy: Policy) -> Result<Arena, Error> {

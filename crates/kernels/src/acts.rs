@@ -131,7 +131,8 @@ pub(crate) fn elements<T: Element>(rows: Rows<'_, u8>) -> Rows<'_, T> {
         stride.is_multiple_of(size) || rows.rows() == 1,
         "a stride of {stride} bytes is not whole elements of {size}"
     );
-    let start = rows.row(0).as_ptr().cast::<T>();
+    // The view's own pointer: that of a row may reach nothing beyond it.
+    let start = rows.start().cast::<T>();
     assert!(start.is_aligned(), "quantised rows must be aligned to {}", align_of::<T>());
     // SAFETY: the same memory for the same lifetime, in whole, aligned elements that any bytes are
     // valid for.

@@ -100,6 +100,11 @@ impl<'a, T> Rows<'a, T> {
         self.stride
     }
 
+    /// Where the first row begins, for views of the same rows.
+    pub(crate) fn start(&self) -> *const T {
+        self.start.as_ptr()
+    }
+
     /// Row `r`.
     ///
     /// # Panics

@@ -25,20 +25,14 @@ impl Answer {
     }
 
     /// Samples a token after `so_far` others and tells it.
-    pub(super) fn next(
-        &mut self,
-        logits: &[f32],
-        so_far: usize,
-        mask: &mut Vec<u32>,
-    ) -> Result<Next, Error> {
+    pub(super) fn next(&mut self, logits: &[f32], so_far: usize) -> Result<Next, Error> {
         let short = so_far < self.min_tokens;
         let masked = short || self.guided.is_some();
-        if let Some(guided) = &mut self.guided {
-            *mask = guided.mask().map_err(Error::Constraint)?;
-        } else if short {
-            mask.clear();
-            mask.resize(logits.len().div_ceil(32), u32::MAX);
-        }
+        let mut mask = match &mut self.guided {
+            Some(guided) => guided.mask().map_err(Error::Constraint)?,
+            None if short => vec![u32::MAX; logits.len().div_ceil(32)],
+            None => Vec::new(),
+        };
         for &token in self.end_tokens.iter().filter(|_| short) {
             if let Some(word) = mask.get_mut(token as usize / 32) {
                 *word &= !(1 << (token % 32));
@@ -51,7 +45,7 @@ impl Answer {
             return Ok(Next::End(token));
         }
         if let Some(guided) = &self.guided {
-            guided.accept(token, std::mem::take(mask));
+            guided.accept(token, mask);
         }
         let logprobs = self.logprobs.map(|top| self.sampler.logprobs(logits, token, top));
         // Without a reader the next round drops it.

@@ -55,7 +55,6 @@ pub(crate) struct Batch {
     words: usize,
     /// Rings when a constraint has made one.
     bell: Bell,
-    mask: Vec<u32>,
     /// Whether the last step left answers out, for a piece that did not fit together with them.
     left_out: bool,
     /// A request whose piece did not fit together with other prompts: the next step begins with it.
@@ -101,7 +100,6 @@ impl Batch {
             prefix_cache,
             words: vocab.div_ceil(32),
             bell: Bell::default(),
-            mask: Vec::new(),
             left_out: false,
             owed: None,
             stuck: stuck::Stuck::default(),
@@ -217,13 +215,12 @@ impl Batch {
         let insets: Vec<_> =
             shares.iter().map(|share| running[share.request].images.insets()).collect();
         let insets: Vec<&[_]> = insets.iter().map(Vec::as_slice).collect();
-        let projection = engine.projection();
-        let logits = engine.step_with(&batch, &insets)?;
+        engine.step_with(&batch, &insets)?;
         drop(insets);
         let took = start.elapsed();
         self.note(shares, answering, took);
         let until = Instant::now() + took / MASKS;
-        let results = self.sample((shares, &rows), logits, projection.as_deref(), until);
+        let results = self.sample(engine, (shares, &rows), until)?;
         self.settle(engine, helpers, (shares, answering, begin), (results, start))?;
         Ok(took)
     }
@@ -258,7 +255,7 @@ impl Batch {
     fn land(&mut self, engine: &mut Engine, helpers: &mut Helpers<'_>) -> Result<Duration, Error> {
         let Some(flight) = self.flights.pop_front() else { return Ok(Duration::ZERO) };
         let Flight { shares, rows, step, begin, answering } = flight;
-        let logits = engine.finish(step)?;
+        engine.finish(step)?;
         let start = self.came_back.map_or(begin, |before| before.max(begin));
         self.came_back = Some(Instant::now());
         let took = start.elapsed();
@@ -269,7 +266,7 @@ impl Batch {
             }
         }
         let until = Instant::now() + took / MASKS;
-        let results = self.sample((&shares, &rows), logits, None, until);
+        let results = self.sample(engine, (&shares, &rows), until)?;
         self.settle(engine, helpers, (&shares, answering, begin), (results, start))?;
         Ok(took)
     }

@@ -424,7 +424,7 @@ mod tests {
         assert!(request.computed(2));
         let mut logits = vec![0.0; 32];
         logits[9] = 1.0;
-        let sampled = request.sample(once(&*logits), None, &mut Vec::new());
+        let sampled = request.sample(once(&*logits), None);
         assert!(sampled.tokens == 1 && request.is_answering());
         request.ahead.push(7);
         request.ahead.push(8);

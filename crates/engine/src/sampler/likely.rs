@@ -14,13 +14,17 @@ use kernels::Kernels;
 /// Logits of a block.
 const BLOCK: usize = 128;
 
-/// Steps by which weights are sorted roughly: so many to a factor of e, the last for all that is less
-/// than e^-64 of the greatest.
+/// Steps by which weights are sorted roughly, the greatest first: so many to a factor of e, the last for all that is
+/// less than e^-64 of the greatest.
 const STEPS: f32 = 8.0;
-const LAST_STEP: usize = 512;
+const LAST_STEP: u16 = 512;
+/// In the place of the step of a NaN.
+const NO_STEP: u16 = LAST_STEP + 1;
 
 /// A token and its logit, or its weight.
 pub(super) type Candidate = (f32, u32);
+/// Logit and token, and its weight.
+type Weighed = (Candidate, f32);
 
 /// Descending logits; equal ones in the order of ids, so that a cut is well defined.
 fn descending(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
@@ -44,8 +48,13 @@ pub(super) fn greatest(logits: &[f32]) -> f32 {
 pub(super) struct Room {
     maxima: Vec<f32>,
     sorted: Vec<f32>,
-    weights: Vec<f32>,
     kept: Vec<Candidate>,
+    /// Weights of all tokens, of those that are cut 0, and sums of their blocks.
+    weights: Vec<f32>,
+    sums: Vec<f64>,
+    steps: Vec<u16>,
+    /// What is kept of the step of the cut; not among the weights.
+    last: Vec<Weighed>,
 }
 
 impl Room {
@@ -77,76 +86,151 @@ impl Room {
     /// All logits of at least `least`, in the order of ids.
     pub(super) fn above(&mut self, logits: &[f32], least: f32) -> &mut Vec<Candidate> {
         self.kept.clear();
-        let tokens = logits.iter().copied().zip(0..);
-        self.kept.extend(tokens.filter(|(logit, _)| *logit >= least));
+        for (block, from) in logits.chunks(BLOCK).zip((0..).step_by(BLOCK)) {
+            if greatest(block) >= least {
+                let tokens = block.iter().copied().zip(from..);
+                self.kept.extend(tokens.filter(|(logit, _)| *logit >= least));
+            }
+        }
         &mut self.kept
     }
 
-    /// `e^((logit - max) · scale)` of every logit, 0 for NaN, and the sum.
-    pub(super) fn weights(
-        &mut self,
-        kernels: &Kernels,
-        logits: &[f32],
-        max: f32,
-        scale: f32,
-    ) -> (&[f32], f64) {
-        let weight = |&l: &f32| if l <= max { (l - max) * scale } else { f32::NEG_INFINITY };
-        self.weights.clear();
-        self.weights.extend(logits.iter().map(weight));
-        kernels.exp(&mut self.weights);
-        let mut lanes = [0.0f64; 8];
-        let (whole, rest) = self.weights.as_chunks::<8>();
-        for chunk in whole {
-            for lane in 0..8 {
-                lanes[lane] += f64::from(chunk[lane]);
-            }
-        }
-        let rest: f64 = rest.iter().copied().map(f64::from).sum();
-        (&self.weights, lanes.iter().sum::<f64>() + rest)
-    }
-
-    /// The likeliest tokens whose weights reach `share` of all weights' sum, and no more than it takes.
-    /// Weights are `e^((logit - max) · scale)`. Only those about where the cut is are in order.
-    pub(super) fn share(
+    /// Weighs all tokens: `e^((logit - max) · scale)`, 0 for NaN. Returns the sum.
+    pub(super) fn weigh(
         &mut self,
         kernels: &Kernels,
         logits: &[f32],
         (max, scale): (f32, f32),
-        share: f32,
-    ) -> &mut Vec<Candidate> {
-        let limit = self.weights(kernels, logits, max, scale).1 * f64::from(share);
-        let Room { weights, kept, .. } = self;
-        // Weights by steps of their logarithm, the greatest first.
-        let step = |logit: f32| (((max - logit) * scale * STEPS) as usize).min(LAST_STEP);
-        let mut sums = [0.0f64; LAST_STEP + 1];
-        let known = || logits.iter().zip(&*weights).filter(|(logit, _)| !logit.is_nan());
-        known().for_each(|(&logit, &weight)| sums[step(logit)] += f64::from(weight));
-        let mut sum = 0.0;
-        let cut = sums.iter().position(|step| {
-            sum += step;
-            sum >= limit
-        });
-        let cut = cut.unwrap_or(LAST_STEP);
-        kept.clear();
-        let mut about = Vec::new();
-        for ((&logit, &weight), token) in logits.iter().zip(&*weights).zip(0..) {
-            if !logit.is_nan() && step(logit) <= cut {
-                match step(logit) < cut {
-                    true => kept.push((weight, token)),
-                    false => about.push((logit, token)),
-                }
-            }
-        }
-        about.sort_unstable_by(descending);
-        let mut sum: f64 = sums[..cut].iter().sum();
-        for (_, token) in about {
-            if sum >= limit && !kept.is_empty() {
-                break;
-            }
-            let weight = weights[token as usize];
-            sum += f64::from(weight);
-            kept.push((weight, token));
-        }
-        kept
+    ) -> f64 {
+        let weight = |&l: &f32| if l <= max { (l - max) * scale } else { f32::NEG_INFINITY };
+        self.weights.clear();
+        self.weights.extend(logits.iter().map(weight));
+        kernels.exp(&mut self.weights);
+        self.sums.clear();
+        self.sums.extend(self.weights.chunks(BLOCK).map(sum));
+        self.last.clear();
+        self.sums.iter().sum()
     }
+
+    /// Of the tokens that were [weighed](Room::weigh), keeps the likeliest whose weights reach `limit`, and no more
+    /// than it takes; of these, those of at least the weight `least`. Returns the sum.
+    pub(super) fn cut(
+        &mut self,
+        logits: &[f32],
+        (max, scale): (f32, f32),
+        (limit, least): (f64, f32),
+    ) -> f64 {
+        let Room { weights, sums, steps, last, .. } = self;
+        let step = |&l: &f32| match l <= max {
+            true => ((max - l) * scale * STEPS).min(f32::from(LAST_STEP)) as i32 as u16,
+            false => NO_STEP,
+        };
+        steps.clear();
+        steps.extend(logits.iter().map(step));
+        let by_step = sums_by_step(steps, weights);
+        let (mut before, mut at) = (0.0, 0);
+        while at < LAST_STEP && before + by_step[usize::from(at)] < limit {
+            before += by_step[usize::from(at)];
+            at += 1;
+        }
+        // The cut is somewhere in this step.
+        for (block, from) in steps.chunks(BLOCK).zip((0..).step_by(BLOCK)) {
+            if block.iter().fold(false, |any, &step| any | (step == at)) {
+                let tokens = block.iter().zip(from..).filter(|(step, _)| **step == at);
+                let parts = |token: u32| (logits[token as usize], weights[token as usize]);
+                last.extend(tokens.map(|(_, token)| {
+                    let (logit, weight) = parts(token);
+                    ((logit, token), weight)
+                }));
+            }
+        }
+        let kept = reaching(last, limit - before);
+        last.truncate(kept);
+        last.retain(|(_, weight)| *weight >= least);
+        let blocks = steps.chunks(BLOCK).zip(weights.chunks_mut(BLOCK)).zip(sums);
+        let mut total: f64 = last.iter().map(|(_, weight)| f64::from(*weight)).sum();
+        for ((steps, weights), sum_of) in blocks {
+            for (step, weight) in steps.iter().zip(&mut *weights) {
+                *weight = if *step < at && *weight >= least { *weight } else { 0.0 };
+            }
+            *sum_of = sum(weights);
+            total += *sum_of;
+        }
+        total
+    }
+
+    /// The token in whose weight `at` falls when those that are kept are laid out one after the other: first those
+    /// of steps that are whole, by their ids, then those of the step of the cut, from the likeliest on.
+    pub(super) fn draw(&mut self, mut at: f64) -> Option<u32> {
+        let Room { weights, sums, last, .. } = self;
+        for ((block, from), &sum) in weights.chunks(BLOCK).zip((0..).step_by(BLOCK)).zip(&*sums) {
+            if at < sum {
+                return draw(block.iter().copied().zip(from..), at);
+            }
+            at -= sum;
+        }
+        last.sort_unstable_by(|a, b| descending(&a.0, &b.0));
+        let drawn = draw(last.iter().map(|((_, token), weight)| (*weight, *token)), at);
+        // By rounding it can be beyond the end.
+        drawn.or_else(|| weights.iter().rposition(|weight| *weight > 0.0).map(|at| at as u32))
+    }
+}
+
+/// In several sums, as no addition waits for the one before it then.
+fn sum(weights: &[f32]) -> f64 {
+    let mut lanes = [0.0f64; 8];
+    let (whole, rest) = weights.as_chunks::<8>();
+    for chunk in whole {
+        for lane in 0..8 {
+            lanes[lane] += f64::from(chunk[lane]);
+        }
+    }
+    let rest: f64 = rest.iter().copied().map(f64::from).sum();
+    lanes.iter().sum::<f64>() + rest
+}
+
+/// Weights of each step, in several sums as well.
+fn sums_by_step(steps: &[u16], weights: &[f32]) -> [f64; NO_STEP as usize + 1] {
+    let mut lanes = [[0.0f64; NO_STEP as usize + 1]; 4];
+    let (whole, rest) = steps.as_chunks::<4>();
+    let (whole_weights, rest_weights) = weights.as_chunks::<4>();
+    for (steps, weights) in whole.iter().zip(whole_weights) {
+        for lane in 0..4 {
+            lanes[lane][usize::from(steps[lane])] += f64::from(weights[lane]);
+        }
+    }
+    for (step, weight) in rest.iter().zip(rest_weights) {
+        lanes[0][usize::from(*step)] += f64::from(*weight);
+    }
+    std::array::from_fn(|step| lanes.iter().map(|sums| sums[step]).sum())
+}
+
+/// How many of the likeliest it takes for their weights to reach `limit`, or all; these come first then, in no order.
+fn reaching(of: &mut [Weighed], limit: f64) -> usize {
+    let (mut first, mut end, mut sum) = (0, of.len(), 0.0);
+    while end - first > 1 {
+        let open = &mut of[first..end];
+        let half = open.len() / 2;
+        open.select_nth_unstable_by(half, |a, b| descending(&a.0, &b.0));
+        let greater: f64 = open[..half].iter().map(|(_, weight)| f64::from(*weight)).sum();
+        if sum + greater >= limit {
+            end = first + half;
+        } else {
+            (first, sum) = (first + half, sum + greater);
+        }
+    }
+    end
+}
+
+/// The token in whose weight `at` falls, when weights are laid out one after the other.
+pub(super) fn draw(weights: impl Iterator<Item = Candidate>, mut at: f64) -> Option<u32> {
+    let mut last = None;
+    for (weight, token) in weights.filter(|(weight, _)| *weight > 0.0) {
+        at -= f64::from(weight);
+        last = Some(token);
+        if at < 0.0 {
+            break;
+        }
+    }
+    last
 }

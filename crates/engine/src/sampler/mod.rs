@@ -10,7 +10,7 @@ mod tests;
 
 use crate::error::Error;
 use kernels::Kernels;
-use likely::{Candidate, Room, greatest};
+use likely::{Candidate, Room, draw, greatest};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// What the sampler does.
@@ -107,6 +107,30 @@ struct Seen {
     answer: u32,
 }
 
+/// Tells how likely tokens were.
+#[derive(Debug)]
+pub(crate) struct Scorer {
+    kernels: &'static Kernels,
+    room: Room,
+}
+
+impl Scorer {
+    pub(crate) fn new(kernels: &'static Kernels) -> Scorer {
+        Scorer { kernels, room: Room::default() }
+    }
+
+    /// How likely `token` was by these logits, `[vocab]`, and the `top` likeliest.
+    pub(crate) fn logprobs(&mut self, logits: &[f32], token: u32, top: usize) -> Logprobs {
+        let max = greatest(logits);
+        let sum = self.room.weigh(self.kernels, logits, (max, 1.0));
+        let total = f64::from(max) + sum.ln();
+        let log = |logit: f32| (f64::from(logit) - total) as f32;
+        let best: &[Candidate] = if top > 0 { self.room.best(logits, top) } else { &[] };
+        let top = best.iter().map(|&(logit, token)| (token, log(logit))).collect();
+        Logprobs { token, chosen: logits.get(token as usize).map_or(f32::NAN, |&l| log(l)), top }
+    }
+}
+
 /// Parameters, random numbers and the tokens seen so far.
 #[derive(Debug)]
 pub struct Sampler {
@@ -116,9 +140,8 @@ pub struct Sampler {
     /// The last tokens, where only these are penalised.
     recent: VecDeque<u32>,
     bias: HashMap<u32, f32>,
-    kernels: &'static Kernels,
     row: Vec<f32>, // logits that are not taken as they are
-    room: Room,
+    scorer: Scorer,
 }
 
 impl Sampler {
@@ -128,17 +151,17 @@ impl Sampler {
         params.check()?;
         let rng = fastrand::Rng::with_seed(params.seed);
         let bias = params.logit_bias.iter().copied().collect();
-        let (kernels, seen) = (Kernels::detect()?, HashMap::new());
-        let (row, room, recent) = (Vec::new(), Room::default(), VecDeque::new());
-        Ok(Sampler { params, rng, seen, recent, bias, kernels, row, room })
+        let (seen, row, recent) = (HashMap::new(), Vec::new(), VecDeque::new());
+        let scorer = Scorer::new(Kernels::detect()?);
+        Ok(Sampler { params, rng, seen, recent, bias, row, scorer })
     }
 
     /// A copy that picks the same tokens from the same logits, and is thrown away.
     pub(crate) fn ahead(&self) -> Sampler {
-        let Sampler { params, rng, seen, recent, bias, kernels, .. } = self;
+        let Sampler { params, rng, seen, recent, bias, scorer, .. } = self;
         let (params, rng, seen, bias) = (params.clone(), rng.clone(), seen.clone(), bias.clone());
-        let (row, room, recent) = (Vec::new(), Room::default(), recent.clone());
-        Sampler { params, rng, seen, recent, bias, kernels, row, room }
+        let scorer = Scorer::new(scorer.kernels);
+        Sampler { params, rng, seen, recent: recent.clone(), bias, row: Vec::new(), scorer }
     }
 
     /// Notes tokens of the prompt, for the repetition penalty.
@@ -184,13 +207,7 @@ impl Sampler {
 
     /// How likely `token` was by these logits, `[vocab]`, and the `top` likeliest.
     pub(crate) fn logprobs(&mut self, logits: &[f32], token: u32, top: usize) -> Logprobs {
-        let max = greatest(logits);
-        let (_, sum) = self.room.weights(self.kernels, logits, max, 1.0);
-        let total = f64::from(max) + sum.ln();
-        let log = |logit: f32| (f64::from(logit) - total) as f32;
-        let best: &[Candidate] = if top > 0 { self.room.best(logits, top) } else { &[] };
-        let top = best.iter().map(|&(logit, token)| (token, log(logit))).collect();
-        Logprobs { token, chosen: logits.get(token as usize).map_or(f32::NAN, |&l| log(l)), top }
+        self.scorer.logprobs(logits, token, top)
     }
 
     /// Whether logits count as they are.
@@ -234,6 +251,7 @@ impl Sampler {
 
     /// Picks a token; `None` if all logits are NaN or minus infinity.
     fn pick(&mut self, logits: &[f32]) -> Option<u32> {
+        let Scorer { kernels, room } = &mut self.scorer;
         let max = greatest(logits);
         if max == f32::NEG_INFINITY {
             return None;
@@ -249,20 +267,21 @@ impl Sampler {
             kept.iter_mut().for_each(weight);
         };
         let kept = if top_k > 0 && top_k < logits.len() {
-            let kept = self.room.best(logits, top_k);
+            let kept = room.best(logits, top_k);
             weigh(kept);
             cut(kept, top_p);
             kept
-        } else if top_p < 1.0 {
-            self.room.share(self.kernels, logits, (max, scale), top_p)
-        } else if min_p > 0.0 {
-            let kept = self.room.above(logits, max + min_p.ln() / scale);
+        } else if top_p >= 1.0 && min_p > 0.0 {
+            let kept = room.above(logits, max + min_p.ln() / scale);
             weigh(kept);
             kept
         } else {
-            let (weights, total) = self.room.weights(self.kernels, logits, max, scale);
-            let weights = weights.iter().copied().zip(0..);
-            return draw(weights, self.rng.f64() * total);
+            let mut sum = room.weigh(kernels, logits, (max, scale));
+            if top_p < 1.0 {
+                let limit = sum * f64::from(top_p);
+                sum = room.cut(logits, (max, scale), (limit, min_p));
+            }
+            return room.draw(self.rng.f64() * sum);
         };
         // Weights are relative to the likeliest, which is exactly what `min_p` compares with.
         kept.retain(|c| c.0 >= min_p);
@@ -283,19 +302,6 @@ fn cut(kept: &mut Vec<Candidate>, share: f32) {
         sum >= limit
     });
     kept.truncate(reached.map_or(kept.len(), |at| at + 1));
-}
-
-/// The token in whose weight `at` falls, when weights are laid out one after the other.
-fn draw(weights: impl Iterator<Item = Candidate>, mut at: f64) -> Option<u32> {
-    let mut last = None;
-    for (weight, token) in weights.filter(|(weight, _)| *weight > 0.0) {
-        at -= f64::from(weight);
-        last = Some(token);
-        if at < 0.0 {
-            break;
-        }
-    }
-    last
 }
 
 /// Whether a token is in a mask; all are if there is none.

@@ -271,6 +271,7 @@ impl<'a> Thread<'a> {
                 self.step.kernels.prefetch(qkv.columns(rows, cols));
             }
             let (kv, tile, cols) = parts(item);
+            out.claim(tile.clone(), cols.clone());
             let tokens = &class.seen[tile.clone()];
             let queries = heads.queries(self.node, kv);
             let group = queries.len();
@@ -413,6 +414,7 @@ impl<'a> Thread<'a> {
             let folded = items.folded(token, kv, &run);
             let row = token.states as usize + if folded > 0 { folded - 1 } else { range };
             let cols = queries.start * state..queries.end * state;
+            states.claim(row..row + 1, cols.clone());
             let mut to = states.columns(row..row + 1, cols);
             let (to, layer) = (to.row_mut(0), (spec, &cache));
             if folded > 0 && range > 0 {

@@ -28,6 +28,9 @@ impl Thread<'_> {
             let count = (per_head - first).min(tiles.len());
             let cols = head * stride + taken.start..head * stride + taken.end;
             let to_cols = columns(head * of.output + before, &(first..first + count));
+            // A head's first tile goes with what is carried over.
+            let from = if first == 0 { head * of.output } else { to_cols.start };
+            out.claim(own.rows(), from..to_cols.end);
             for rows in self.row_blocks(own, part) {
                 let input = self.acts(acts, part, rows.clone(), cols.clone());
                 let weights = part.tiles(tiles.start..tiles.start + count, root);

@@ -69,6 +69,8 @@ impl Thread<'_> {
         };
         for (p, part) in own.shard().parts.iter().enumerate() {
             let how = self.how(own, part);
+            let rows = own.rows().start + below..own.rows().end + below;
+            out.claim(rows, columns(base + part.out, &own.tiles(p)));
             for tiles in self.tile_blocks(own, own.tiles(p), part.tile_bytes()) {
                 for rows in self.row_blocks(own, part) {
                     let to_rows = rows.start + below..rows.end + below;
@@ -167,6 +169,7 @@ impl Thread<'_> {
         let [gate, up] = own.shard().parts.as_slice() else { unreachable!("a pair of matrices") };
         let pair = [gate, up].map(|part| (self.how(own, part), part));
         let bytes = gate.tile_bytes() + up.tile_bytes();
+        out.claim(own.rows(), columns(0, &own.tiles(0)));
         for tiles in self.tile_blocks(own, own.tiles(0), bytes) {
             for rows in self.row_blocks(own, gate) {
                 for (rows, tiles) in pieces(rows, &tiles, own.block) {
@@ -249,6 +252,7 @@ impl Thread<'_> {
                         continue;
                     }
                     let place = if push { sum.roots_before + i } else { i } * slot;
+                    out.claim(own.rows(), columns(place, &own.tiles(0)));
                     if !push || nodes == 1 {
                         let cols = columns(place, &tiles);
                         let to = out.columns(rows.clone(), cols);

@@ -15,6 +15,7 @@ mod matmul;
 mod pieces;
 mod placing;
 mod rows;
+mod shadow;
 mod slots;
 mod squares;
 mod tree;
@@ -28,6 +29,7 @@ pub(crate) use matmul::{After, NOTHING, PANEL_PRODUCT, SCRATCH, blocks, columns,
 pub(crate) use matmul::{tiles_that_fit, tokens_that_fit};
 pub(crate) use pieces::deal_pieces;
 pub(crate) use rows::keep;
+pub(crate) use shadow::Shadow;
 pub(crate) use slots::{CHUNK, Chosen, Slots, sorting_room};
 pub(crate) use tree::{LEVELS, Tree};
 pub(crate) use trial::{Trial, time};
@@ -51,6 +53,7 @@ use crate::tensor::Domain;
 use crate::weight::VectorId;
 use access::Grant;
 use kernels::Kernels;
+use shadow::Moment;
 use std::collections::HashMap;
 use std::ops::Range;
 use threads::{Scope, View, Worker};
@@ -153,7 +156,8 @@ pub(crate) fn run<W: Watch>(
         if let Some(at) = round.checked_sub(stage).filter(|&at| at < parts.len()) {
             let program = &programs[&parts[at].variant].stages[stage];
             watch.part(at);
-            walk(&step, parts[at], at % 2, program, worker, watch);
+            let epoch = storage.shadow.as_ref().map(|shadow| shadow.epoch(round));
+            walk(&step, parts[at], (at % 2, epoch), program, worker, watch);
         }
         if round + 1 < rounds {
             worker.wait(Scope::Global);
@@ -165,20 +169,26 @@ pub(crate) fn run<W: Watch>(
 fn walk<W: Watch>(
     step: &Step<'_>,
     part: StepPart<'_>,
-    turn: usize,
+    (turn, epoch): (usize, Option<u64>),
     program: &[Stage],
     worker: &mut Worker,
     watch: &mut W,
 ) {
     let thread = Thread::new(step, part, turn, worker);
+    let (mut waits, mut met) = (0, 0);
     for stage in program {
         let shared = stage.shared.filter(|_| step.shares);
+        let moment = epoch.map(|epoch| Moment { epoch, waits, met });
         for (at, instr) in stage.instrs.iter().enumerate() {
-            thread.execute(instr, (worker, shared == Some(at)), watch);
+            thread.execute(instr, (worker, shared == Some(at)), moment, watch);
             watch.done();
         }
         if let Some(wait) = &stage.wait {
             worker.wait(wait.scope);
+            waits += 1;
+            if wait.scope == Scope::Global {
+                met = waits;
+            }
             watch.done();
         }
     }
@@ -320,9 +330,15 @@ impl<'a> Thread<'a> {
     }
 
     /// Does the thread's part of an instruction; with `shared`, also what others of its group have not begun of theirs.
-    fn execute<W: Watch>(&self, instr: &Instr, (worker, shared): (&mut Worker, bool), watch: &W) {
+    fn execute<W: Watch>(
+        &self,
+        instr: &Instr,
+        (worker, shared): (&mut Worker, bool),
+        moment: Option<Moment>,
+        watch: &W,
+    ) {
         let domain = instr.domain;
-        let grant = Grant::new(self.step.storage, instr, self.place, self.id, &self.shares);
+        let grant = Grant::new(self.step.storage, instr, self.place, self.id, &self.shares, moment);
         let [floats, words, bytes] = self.step.storage.scratch(self.id);
         // SAFETY: the block is this thread's own, and this is the only slice of it.
         let scratch = unsafe { floats.as_mut_slice::<f32>() };

@@ -111,6 +111,7 @@ impl Instruction for ConvolutionInstr {
                         };
                         let state = pages.fixed_mut(sequence.page, piece..piece + 1);
                         let state = &mut state[..(taps - 1) * channels.len()];
+                        out.claim(tokens.clone(), at(run.to));
                         let to = out.columns(tokens, at(run.to));
                         kernels.conv(&conv, state, to);
                         if let Some(page) = save {

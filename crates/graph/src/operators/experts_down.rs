@@ -203,6 +203,7 @@ impl Thread<'_> {
                 true => self.place_of((self.node + node) % nodes),
                 false => self.place,
             };
+            out.claim(0..tokens, cols.clone());
             copy(sums, out.columns_on(to, 0..tokens, cols.clone()));
         }
     }

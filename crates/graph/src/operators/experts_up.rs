@@ -141,6 +141,7 @@ impl Thread<'_> {
                 continue;
             }
             let (first_part, number) = (class * each, e);
+            out.claim(rows.clone(), columns(0, &tiles));
             let all = Product { matrix, parts, first_part, member, number, expert };
             self.expert_up(
                 &all,

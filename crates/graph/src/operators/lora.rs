@@ -180,6 +180,7 @@ impl Thread<'_> {
                     let acts = Acts::F32(x.columns(rows.clone(), cols.clone()));
                     self.step.kernels.matmul(low.types[0], weights, &pieces, acts, view);
                     let cols = to..to + TILE_ROWS;
+                    out.claim(rows.clone(), cols.clone());
                     if !lows.told {
                         copy(sums, out.columns(rows, cols));
                         continue;
@@ -215,6 +216,7 @@ impl Thread<'_> {
         if tiles.is_empty() {
             return;
         }
+        out.claim(0..usize::MAX, columns(0, &tiles));
         for one in self.uses(low.domain) {
             for rows in blocks(as_usize(&one.rows), B_ROWS) {
                 let mut to = out.columns(rows.clone(), columns(0, &tiles));

@@ -207,6 +207,7 @@ impl Thread<'_> {
         let v = x.columns(of.tokens.clone(), at(columns.v));
         let (decay, gain) = (&decay[..count], &gain[..count]);
         let scan = Scan { k, q, v, decay, gain, delta, skip };
+        out.claim(of.tokens.clone(), at(0));
         let mut to = out.columns(of.tokens.clone(), at(0));
         if !spec.gated {
             kernels.scan(&scan, state, to);

@@ -4,7 +4,9 @@ use super::super::answer::Next;
 use super::{Ended, Running};
 use crate::decode::{Event, StopReason};
 use crate::error::Error;
+use crate::sampler::Logprobs;
 use std::iter::once;
+use std::ops::Range;
 use std::time::Instant;
 
 /// Copies of rows of logits, which the next step overwrites.
@@ -57,7 +59,6 @@ impl Running {
         &mut self,
         mut rows: impl Iterator<Item = &'l [f32]>,
         until: Option<Instant>,
-        mask: &mut Vec<u32>,
     ) -> Sampled {
         let mut sampled = Sampled::default();
         if self.is_ended() {
@@ -72,7 +73,7 @@ impl Running {
                 self.ahead.pause();
                 return sampled;
             }
-            sampled.tokens += usize::from(self.sample_one(logits, mask));
+            sampled.tokens += usize::from(self.sample_one(logits));
             if self.is_ended() || self.ahead.guess().get(self.right) != self.tokens.last() {
                 break;
             }
@@ -90,42 +91,60 @@ impl Running {
         sampled
     }
 
+    /// Whether nothing has to be waited for before it is sampled.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        self.answers[0].is_ready(None)
+    }
+
     /// Whether a mask is all that it waits for.
     pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
     /// Goes on sampling, if the mask is there now.
-    pub(crate) fn resume(&mut self, mask: &mut Vec<u32>) -> Option<Sampled> {
+    pub(crate) fn resume(&mut self) -> Option<Sampled> {
         if self.is_ended() || !self.is_held() || !self.answers[0].is_ready(None) {
             return None;
         }
         let Held { rows, width } = self.held.take()?;
-        Some(self.sample(rows.chunks_exact(width), None, mask))
+        Some(self.sample(rows.chunks_exact(width), None))
     }
 
-    /// Logits of a token of the prompt: of the one at `at` tokens after those computed before.
-    pub(crate) fn note_prompt(&mut self, before: usize, logits: &[f32]) {
-        let Some((top, found)) = &mut self.prompt_logprobs else { return };
-        let next = before + 1;
-        if next < self.prompt && found.len() + 1 == next {
-            found.push(self.answers[0].sampler.logprobs(logits, self.tokens[next], *top));
-            if found.len() + 1 == self.prompt {
-                let told = || Event::Prompt(found.clone());
-                self.answers.iter().for_each(|answer| answer.tell(told()));
-            }
+    /// Of the `rows` rows of logits of tokens behind the first `before`, what they are wanted for: how many of the
+    /// likeliest tokens, and the tokens of the prompt that come next.
+    pub(crate) fn prompt_behind(
+        &self,
+        before: usize,
+        rows: usize,
+    ) -> Option<(usize, Range<usize>)> {
+        let (top, found) = self.prompt_logprobs.as_ref()?;
+        let next = before.max(found.len()) + 1..(before + rows + 1).min(self.prompt);
+        (found.len() >= before && !next.is_empty()).then_some((*top, next))
+    }
+
+    /// Tokens of the prompt.
+    pub(crate) fn prompt(&self, range: Range<usize>) -> &[u32] {
+        &self.tokens[..self.prompt][range]
+    }
+
+    /// Notes how likely the next tokens of the prompt were.
+    pub(crate) fn note_prompt(&mut self, more: Vec<Logprobs>) {
+        let Some((_, found)) = &mut self.prompt_logprobs else { return };
+        found.extend(more);
+        if found.len() + 1 == self.prompt {
+            self.answers.iter().for_each(|answer| answer.tell(Event::Prompt(found.clone())));
         }
     }
 
     /// Samples the next token from its logits; whether the answer has one more.
-    fn sample_one(&mut self, logits: &[f32], mask: &mut Vec<u32>) -> bool {
+    fn sample_one(&mut self, logits: &[f32]) -> bool {
         let so_far = self.tokens.len() - self.prompt;
         let answer = &mut self.answers[0];
         if answer.left == 0 {
             self.ended = Some(Ended::Stopped(StopReason::Limit));
             return false;
         }
-        let next = answer.next(logits, so_far, mask);
+        let next = answer.next(logits, so_far);
         self.progress += 1;
         self.timings.tokens += usize::from(so_far > 0 && next.is_ok());
         match next {
