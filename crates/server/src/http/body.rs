@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use ruzstd::decoding::StreamingDecoder;
 use serde::de::DeserializeOwned;
 use std::io::Read;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -24,9 +24,9 @@ pub(crate) const AT_ONCE: usize = 4;
 /// Room is counted in units of this many bytes.
 pub(crate) const UNIT: usize = 1 << 10;
 
-/// Memory is given back to the system after a request that took at least this much.
+/// Memory is given back to the system after requests that took at least this much together.
 const LARGE: usize = 8 << 20;
-/// Time from the end of a large request to that, and so the time between two of them at least.
+/// Time from the end of the last of them to that, and so the time between two of them at least.
 const GIVE_BACK: Duration = Duration::from_secs(1);
 
 /// Room for the bodies of a server and for what they become, in their [unit](UNIT), however many models it has.
@@ -102,7 +102,9 @@ struct Values(OwnedSemaphorePermit);
 impl Drop for Values {
     fn drop(&mut self) {
         static SOON: AtomicBool = AtomicBool::new(false);
-        if self.0.num_permits() * UNIT < LARGE {
+        static FREED: AtomicUsize = AtomicUsize::new(0);
+        let bytes = self.0.num_permits() * UNIT;
+        if FREED.fetch_add(bytes, SeqCst) + bytes < LARGE {
             return;
         }
         // The allocator keeps what is freed; many small values are a long way from the end of its heaps.
@@ -112,6 +114,7 @@ impl Drop for Values {
             runtime.spawn(async {
                 tokio::time::sleep(GIVE_BACK).await;
                 SOON.store(false, SeqCst);
+                FREED.store(0, SeqCst);
                 tokio::task::spawn_blocking(memory::trim_heap);
             });
         }
