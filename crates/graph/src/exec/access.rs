@@ -25,8 +25,8 @@ use memory::{Block, Pod};
 use std::cell::Cell;
 use std::ops::Range;
 
-/// The buffers that an instruction may have views of; more than any instruction uses.
-const MOST_VIEWS: usize = 16;
+/// The buffers that an instruction may have views of; more than any instruction uses. Only debug builds note them.
+const MOST_VIEWS: usize = if cfg!(debug_assertions) { 16 } else { 0 };
 
 /// What an instruction claims, and the thread that executes it.
 pub(super) struct Grant<'a> {
@@ -50,7 +50,7 @@ pub(super) struct Grant<'a> {
 /// Where rows begin, how many there are, bytes of each, and whether they are written.
 type Noted = (usize, usize, usize, bool);
 /// A product takes the same rows for tile after tile: these are noted once.
-const NOTED: usize = 8;
+const NOTED: usize = if cfg!(debug_assertions) { 8 } else { 0 };
 
 /// What views of a buffer may be of.
 #[derive(Clone, Debug, Default)]
@@ -212,7 +212,7 @@ impl<'a> Grant<'a> {
             if self.noted.iter().any(|noted| noted.get() == of) {
                 return;
             }
-            self.noted[self.next.replace((self.next.get() + 1) % NOTED)].set(of);
+            self.noted[self.next.replace((self.next.get() + 1) % NOTED.max(1))].set(of);
             let who = Who { thread: self.thread, place: self.place };
             for row in rows.clone() {
                 let at = (block.addr() + row * stride + bytes.start, bytes.len());

@@ -36,6 +36,8 @@ struct Task<'r> {
     rows: Range<usize>,
     /// Whether no mask has to be waited for.
     ready: bool,
+    /// Tokens of its guess that the step had.
+    guessed: usize,
     sampled: Sampled,
     /// Other answers to its prompt, which begin.
     others: Vec<(Running, Sampled)>,
@@ -66,6 +68,7 @@ impl Task<'_> {
         if !request.computed(share.tokens - guessed) {
             return;
         }
+        self.guessed = guessed;
         let others = request.split_off();
         let own = (rows.end - 1 - guessed..rows.end).map(|row| logits.row(row));
         self.sampled = request.sample(own, Some(until));
@@ -101,7 +104,7 @@ impl Batch {
             request.ahead.took(taken);
             let (share, sampled, others) = (*share, Sampled::default(), Vec::new());
             let ready = request.is_ready();
-            tasks.push(Task { request, share, rows, ready, sampled, others });
+            tasks.push(Task { request, share, rows, ready, guessed: 0, sampled, others });
         }
         let prompts = note_prompts(engine, &mut tasks)?;
         let mut results = Results::default();
@@ -110,9 +113,9 @@ impl Batch {
         let projection = engine.projection();
         engine.each(&mut tasks, |logits, task| task.take(logits, projection.as_deref(), until))?;
         let mut counted = Vec::new();
-        for Task { share, sampled, others, .. } in tasks {
+        for Task { share, guessed, sampled, others, .. } in tasks {
             counted.push(sampled);
-            results.guesses += sampled.guessed;
+            results.guesses += guessed;
             results.wrong.extend(sampled.is_wrong().then_some(share));
             for (other, sampled) in others {
                 counted.push(sampled);
