@@ -81,11 +81,11 @@ function invented() {
       failure: null,
       totals: {
         answers: 811, prompt_tokens: 1_200_400, cached_tokens: 800_300, restored_tokens: 1200, generated_tokens: 402_000,
-        drafted_tokens: 0, accepted_tokens: 0, preemptions: 2, steps: 90_000, step_seconds: 3000,
+        drafted_tokens: 0, accepted_tokens: 0, preemptions: 2, steps: 90_000, step_seconds: 3000, between_seconds: 40,
       },
     }],
     rates: {
-      seconds: 5.1, generated_per_second: 412.4, prompt_per_second: 1800, steps_per_second: 29, step_ms: 34.2,
+      seconds: 5.1, generated_per_second: 412.4, prompt_per_second: 1800, steps_per_second: 29, step_ms: 34.2, between_ms: 0.4,
       answers_per_step: 14.2, computing: 0.99, cached_share: 0.61, accepted_share: null, preemptions: 0,
     },
     requests: Array.from({ length: 12 }, (_, at) => ({

@@ -274,6 +274,13 @@ impl Page {
         self.counter("arclight:steps", "Steps", &["replica"], &count);
         let time = steps(&|s| s.counters.step_time.as_secs_f64());
         self.counter("arclight:step_seconds", "Time in steps", &["replica"], &time);
+        let between = steps(&|s| s.counters.between_time.as_secs_f64());
+        self.counter(
+            "arclight:between_steps_seconds",
+            "Time between steps while requests were running: sampling, and what one thread does while the others wait",
+            &["replica"],
+            &between,
+        );
         let empty = steps(&|s| s.counters.empty_steps as f64);
         self.counter(
             "arclight:empty_steps",

@@ -47,6 +47,7 @@ export interface Replica {
     preemptions: number;
     steps: number;
     step_seconds: number;
+    between_seconds: number;
   };
 }
 
@@ -56,6 +57,7 @@ export interface Rates {
   prompt_per_second: number;
   steps_per_second: number;
   step_ms: number | null;
+  between_ms: number | null;
   answers_per_step: number | null;
   computing: number;
   cached_share: number | null;

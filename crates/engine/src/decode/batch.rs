@@ -61,6 +61,8 @@ pub(crate) struct Batch {
     owed: Option<u64>,
     /// State of steps that had nothing to compute.
     stuck: stuck::Stuck,
+    /// When the last step was computed, if its requests want another.
+    computed: Option<Instant>,
     /// What was done since somebody took it.
     pub done: Counters,
     /// Steps that other hosts take now, and when the last one came back.
@@ -103,6 +105,7 @@ impl Batch {
             left_out: false,
             owed: None,
             stuck: stuck::Stuck::default(),
+            computed: None,
             done: Counters::default(),
             flights: VecDeque::new(),
             came_back: None,
@@ -128,7 +131,10 @@ impl Batch {
         let now = Instant::now();
         self.running.iter_mut().for_each(|r| r.check_deadline(now));
         let mut cancelled = self.running.extract_if(.., Running::is_cancelled);
-        cancelled.try_for_each(|mut request| helpers.release(engine, &mut request))
+        cancelled.try_for_each(|mut request| helpers.release(engine, &mut request))?;
+        drop(cancelled);
+        self.computed = self.computed.filter(|_| !self.running.is_empty());
+        Ok(())
     }
 
     /// Encodes a tile of the request that ranks highest of those that wait for one; whether there was any.
@@ -177,8 +183,14 @@ impl Batch {
     ) -> Result<Vec<Running>, Error> {
         let mut ended: Vec<Running> = self.running.extract_if(.., |r| r.is_ended()).collect();
         ended.iter_mut().try_for_each(|request| helpers.release(engine, request))?;
+        self.computed = self.computed.filter(|_| !self.running.is_empty());
         self.done.served += ended.iter().map(|r| r.answers.len() as u64).sum::<u64>();
         Ok(ended)
+    }
+
+    /// Other models had the cores for so long: it is no time between steps.
+    pub(crate) fn waited(&mut self, time: Duration) {
+        self.computed = self.computed.map(|at| at + time);
     }
 
     /// Ends all, without a word.
@@ -188,6 +200,7 @@ impl Batch {
         helpers: &mut Helpers<'_>,
     ) -> Result<(), Error> {
         self.flights.clear();
+        self.computed = None;
         self.running.drain(..).try_for_each(|mut request| helpers.release(engine, &mut request))?;
         engine.finish_all()
     }
@@ -195,6 +208,7 @@ impl Batch {
     /// Takes out all requests, whose pages are gone.
     pub(crate) fn take_all(&mut self) -> Vec<Running> {
         self.flights.clear();
+        self.computed = None;
         std::mem::take(&mut self.running)
     }
 
@@ -215,9 +229,13 @@ impl Batch {
         let insets: Vec<_> =
             shares.iter().map(|share| running[share.request].images.insets()).collect();
         let insets: Vec<&[_]> = insets.iter().map(Vec::as_slice).collect();
+        if let Some(before) = self.computed.take() {
+            self.done.between_time += start.saturating_duration_since(before);
+        }
         engine.step_with(&batch, &insets)?;
         drop(insets);
         let took = start.elapsed();
+        self.computed = Some(start + took);
         self.note(shares, answering, took);
         let until = Instant::now() + took / MASKS;
         let results = self.sample(engine, (shares, &rows), until)?;

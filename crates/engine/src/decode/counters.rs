@@ -9,6 +9,9 @@ pub struct Counters {
     pub steps: u64,
     /// How long they took.
     pub step_time: Duration,
+    /// Time from the end of a step to the begin of the next one while requests were running: sampling and all that one
+    /// thread does while the others wait. Of a model over several hosts nothing is counted, as steps of it overlap.
+    pub between_time: Duration,
     /// Requests that were served to their end.
     pub served: u64,
     /// Tokens of prompts of begun requests, found in the prefix cache or computed.
@@ -36,6 +39,7 @@ impl std::ops::AddAssign for Counters {
     fn add_assign(&mut self, more: Counters) {
         self.steps += more.steps;
         self.step_time += more.step_time;
+        self.between_time += more.between_time;
         self.served += more.served;
         self.prompt_tokens += more.prompt_tokens;
         self.cached_tokens += more.cached_tokens;

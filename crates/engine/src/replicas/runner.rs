@@ -17,7 +17,7 @@ use crate::stages::LostStage;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long an idle replica writes to the disk before it looks whether there is something to do.
 const SLICE: Duration = Duration::from_millis(10);
@@ -149,7 +149,9 @@ impl Runner {
             let mut helpers =
                 Helpers { speculator: speculator.as_mut(), encoder: encoder.as_mut() };
             self.batch.drop_cancelled(engine, &mut helpers)?;
+            let asked = Instant::now();
             let turn = cores.as_ref().map(Cores::turn);
+            self.batch.waited(asked.elapsed());
             // Others have a step between two tiles.
             self.batch.encode(&mut helpers);
             let took = self.batch.step(engine, &mut helpers)?;

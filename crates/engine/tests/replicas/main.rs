@@ -2,14 +2,15 @@
 //! are not pinned, and memory that cannot be bound is only warned of.
 
 use arclight_engine::{
-    BatchEntry, Engine, Error, Helpers, KvType, LoadOptions, ModelFile, Numa, Outputs,
+    BatchEntry, Counters, Engine, Error, Helpers, KvType, LoadOptions, ModelFile, Numa, Outputs,
     ReplicaOptions, Replicas, Request, RequestSummary, Sampler, SamplerParams, Speculation,
     Speculator, StopReason, Ticket,
 };
 use gguf::TensorType;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 use testkit::{Rng, TinyModel};
 use topology::Machine;
 use topology::fake::FakeMachine;
@@ -238,6 +239,7 @@ fn what_the_threads_of_each_node_did_is_told() {
         (moved.weights + moved.kv) as u64
     };
     let replicas = Replicas::load_on(&file(), &machine, &options, &copies(1), &mut |_| {}).unwrap();
+    let begin = Instant::now();
     let groups = || replicas.status().remove(0).groups;
     assert_eq!(groups().len(), 2);
     assert!(groups().iter().all(|g| (g.read, g.busy) == (0, Duration::ZERO)), "{:?}", groups());
@@ -260,6 +262,16 @@ fn what_the_threads_of_each_node_did_is_told() {
     // Four threads are busy or wait, as long as steps last at most.
     let all: Duration = groups.iter().map(|g| g.busy + g.local_waits + g.global_waits).sum();
     assert!(all <= 4 * counters.step_time, "{all:?} in {:?}", counters.step_time);
+    // A token is chosen between two steps, one model computes at a time, and nothing else is counted.
+    assert!(counters.steps > 1 && counters.between_time > Duration::ZERO);
+    assert!(counters.step_time + counters.between_time <= begin.elapsed());
+    // Nor is the time between two requests.
+    thread::sleep(Duration::from_millis(200));
+    let begin = Instant::now();
+    serve(&replicas, request(20, 1));
+    let next = replicas.counters();
+    let computing = |counters: &Counters| counters.step_time + counters.between_time;
+    assert!(computing(&next) - computing(&counters) <= begin.elapsed());
 }
 
 #[test]

@@ -48,6 +48,7 @@ pub(super) struct Done {
     pub(super) seconds: f64,
     pub(super) steps: u64,
     pub(super) step_seconds: f64,
+    pub(super) between_seconds: f64,
     pub(super) prompt_tokens: u64,
     pub(super) cached_tokens: u64,
     pub(super) computed_tokens: u64,
@@ -59,11 +60,12 @@ pub(super) struct Done {
 
 impl Done {
     pub(super) fn between(before: &Counters, now: &Counters, seconds: f64) -> Done {
-        let time = now.step_time.saturating_sub(before.step_time);
+        let time = |of: fn(&Counters) -> Duration| of(now).saturating_sub(of(before)).as_secs_f64();
         Done {
             seconds,
             steps: now.steps - before.steps,
-            step_seconds: time.as_secs_f64(),
+            step_seconds: time(|done| done.step_time),
+            between_seconds: time(|done| done.between_time),
             prompt_tokens: now.prompt_tokens - before.prompt_tokens,
             cached_tokens: now.cached_tokens - before.cached_tokens,
             computed_tokens: now.computed_tokens - before.computed_tokens,
@@ -80,6 +82,7 @@ impl Done {
             seconds: other.seconds,
             steps: self.steps + other.steps,
             step_seconds: self.step_seconds + other.step_seconds,
+            between_seconds: self.between_seconds + other.between_seconds,
             prompt_tokens: self.prompt_tokens + other.prompt_tokens,
             cached_tokens: self.cached_tokens + other.cached_tokens,
             computed_tokens: self.computed_tokens + other.computed_tokens,

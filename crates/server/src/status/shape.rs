@@ -136,6 +136,8 @@ struct Totals {
     preemptions: u64,
     steps: u64,
     step_seconds: f64,
+    /// Between steps, while answers were under way.
+    between_seconds: f64,
 }
 
 /// Threads that are on a node together.
@@ -179,6 +181,9 @@ struct Rates {
     steps_per_second: f64,
     /// Mean time of a step; null without steps.
     step_ms: Option<f64>,
+    /// Mean time between two steps while answers were under way: sampling, and what one thread does while the others
+    /// wait; null without steps.
+    between_ms: Option<f64>,
     /// Tokens of answers in a step, on average.
     answers_per_step: Option<f64>,
     /// Share of the time in which a step was under way; the mean of the replicas.
@@ -286,8 +291,6 @@ pub(super) fn status(
         let company = pairs.filter_map(|(before, now)| now.company.since(&before.company).cause());
         facts.company = company.collect();
         facts.done = done;
-        let all_run = |look: &Look| look.replicas.iter().all(|replica| replica.running > 0);
-        facts.under_way = all_run(now) && before.is_some_and(all_run);
         facts.running = now.replicas.iter().map(|replica| replica.running).sum();
         facts.waiting = now.replicas.iter().map(|replica| replica.waiting).sum();
         facts.slots = model.replicas.slots();
@@ -423,6 +426,7 @@ fn replica(
             preemptions: done.preemptions,
             steps: done.steps,
             step_seconds: done.step_time.as_secs_f64(),
+            between_seconds: done.between_time.as_secs_f64(),
         },
     }
 }
@@ -441,6 +445,7 @@ fn rates(done: &Done, replicas: usize) -> Rates {
         prompt_per_second: per_second(done.computed_tokens),
         steps_per_second: per_second(done.steps),
         step_ms: steps.map(|steps| done.step_seconds * 1e3 / steps),
+        between_ms: steps.map(|steps| done.between_seconds * 1e3 / steps),
         answers_per_step: steps.map(|steps| done.generated_tokens as f64 / steps),
         computing: (done.step_seconds / (done.seconds * replicas.max(1) as f64)).min(1.0),
         cached_share: share(done.cached_tokens, done.prompt_tokens),

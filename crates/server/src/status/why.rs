@@ -46,8 +46,6 @@ pub(super) struct Facts {
     pub(super) waiting: usize,
     pub(super) slots: usize,
     pub(super) replicas: usize,
-    /// Every replica had an answer under way at both looks.
-    pub(super) under_way: bool,
     /// Used, and all.
     pub(super) pages: (usize, usize),
     /// Of all replicas, over the last seconds.
@@ -159,7 +157,7 @@ impl Facts {
         if let Some(done) = busy {
             all.extend(self.company.iter().cloned().map(Reason::from));
             all.extend(self.machine());
-            all.extend(self.between(done));
+            all.extend(between_steps(done));
             all.extend(self.prompts(done));
             all.extend(guesses(done));
         }
@@ -241,15 +239,6 @@ impl Facts {
         self.engines.iter().flat_map(|engine| &engine.groups).map(|(_, group, _)| group)
     }
 
-    /// The time in which answers are under way and no step is.
-    fn between(&self, done: &Done) -> Option<Reason> {
-        let all = done.seconds * self.replicas as f64;
-        let gap = (all - done.step_seconds) / done.steps as f64;
-        let between =
-            between(gap * done.steps as f64 / all, done.step_seconds / done.steps as f64, gap);
-        between.filter(|_| self.under_way).map(Reason::from)
-    }
-
     /// What prompts take from answers.
     fn prompts(&self, done: &Done) -> Option<Reason> {
         let prompts = share(done.computed_tokens, done.computed_tokens + done.generated_tokens)?;
@@ -293,6 +282,13 @@ impl Facts {
             done.generated_tokens as f64 / done.steps as f64
         ))
     }
+}
+
+/// The time in which answers are under way and no step is.
+fn between_steps(done: &Done) -> Option<Reason> {
+    let (step, gap) = (done.step_seconds, done.between_seconds);
+    let steps = done.steps as f64;
+    between(gap / (step + gap), step / steps, gap / steps).map(Reason::from)
 }
 
 /// Whether guessing pays.
@@ -343,7 +339,6 @@ mod tests {
             running: 4,
             slots: 8,
             replicas: 1,
-            under_way: true,
             pages: (10, 100),
             done: Some(done),
             engines: vec![Worked {
@@ -414,8 +409,8 @@ mod tests {
         assert_eq!(full(1, 1).len(), 1);
         assert_eq!(full(4, 4).len(), 1);
         assert_eq!(full(4, 1)[1], "a copy of the model on each of the 4 nodes: --replicas 4");
-        // A replica without work has no steps to be between.
-        let mut idle = Facts { under_way: false, ..busy() };
+        // A replica without work waits between two requests, not between two steps.
+        let mut idle = busy();
         idle.done.as_mut().unwrap().step_seconds = 2.5;
         assert!(idle.reasons()[0].text.starts_with("Nothing stands out"));
         // Who waits beside free slots is begun in the next step.
@@ -490,7 +485,10 @@ mod tests {
             "Waiting takes 35 % of the time, most of it for other nodes (30 %).",
         );
         says(
-            &|f| f.done.as_mut().unwrap().step_seconds = 2.5,
+            &|f| {
+                let done = f.done.as_mut().unwrap();
+                (done.step_seconds, done.between_seconds) = (2.5, 2.5);
+            },
             "50 % of the time passes between steps, in which tokens are chosen and sent: a step takes 25.0 ms, and what is \
              between two 25.0 ms.",
         );
