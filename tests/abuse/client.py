@@ -85,6 +85,20 @@ class Server:
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.search(r"RssAnon:\s+(\d+)", status)[1]) / 1024
 
+    def anonymous(self):
+        """Anonymous memory in MiB by what it is for: the heap, the arenas that threads allocate from, stacks and the
+        rest, which are mappings of their own: weights, pages, large blocks."""
+        sums, kind = {}, None
+        for line in Path(f"/proc/{self.pid}/smaps").read_text().splitlines():
+            if head := re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \S+ *(.*)", line):
+                begin, name = int(head[1], 16), head[4]
+                # glibc's arenas begin at multiples of 64 MiB and are at most as large.
+                arena = not name and begin % (64 << 20) == 0 and int(head[2], 16) - begin <= 64 << 20
+                kind = "heap" if name == "[heap]" else "arenas" if arena else "mappings"
+            elif line.startswith("Anonymous:"):
+                sums[kind] = sums.get(kind, 0) + int(line.split()[1]) / 1024
+        return {kind: round(mib, 1) for kind, mib in sorted(sums.items())}
+
     def fds(self):
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
