@@ -277,7 +277,7 @@ impl Page {
         let between = steps(&|s| s.counters.between_time.as_secs_f64());
         self.counter(
             "arclight:between_steps_seconds",
-            "Time between steps while requests were running: sampling, and what one thread does while the others wait",
+            "Time between steps while requests were running: sampling, and work of a single thread",
             &["replica"],
             &between,
         );

@@ -179,7 +179,7 @@ function Now({ status }: { status: Status }) {
           value={time(rates?.step_ms ?? null)}
           note={rates?.answers_per_step != null ? `${rates.answers_per_step.toFixed(1)} tokens of answers in each` : "no steps"}
         />
-        <Tile label="Between steps" value={time(rates?.between_ms ?? null)} note="sampling, and what one thread does alone" />
+        <Tile label="Between steps" value={time(rates?.between_ms ?? null)} note="sampling, and work of a single thread" />
         <Tile label="Computing" value={rates ? percent(rates.computing) : "–"} unit="of the time" />
         {rates?.accepted_share != null && <Tile label="Guesses" value={percent(rates.accepted_share)} unit="came true" />}
       </dl>

@@ -61,7 +61,7 @@ pub(crate) struct Batch {
     owed: Option<u64>,
     /// State of steps that had nothing to compute.
     stuck: stuck::Stuck,
-    /// When the last step was computed, if its requests want another.
+    /// When the last step ended.
     computed: Option<Instant>,
     /// What was done since somebody took it.
     pub done: Counters,
@@ -114,6 +114,10 @@ impl Batch {
 
     /// Takes requests with their numbers.
     pub(crate) fn add(&mut self, requests: impl IntoIterator<Item = (u64, Asked)>) {
+        if self.running.is_empty() {
+            // The pause before the first request is not time between steps.
+            self.computed = None;
+        }
         for (id, asked) in requests {
             let mut request = Running::new(id, asked);
             request.guide(self.words, &self.bell);
@@ -131,10 +135,7 @@ impl Batch {
         let now = Instant::now();
         self.running.iter_mut().for_each(|r| r.check_deadline(now));
         let mut cancelled = self.running.extract_if(.., Running::is_cancelled);
-        cancelled.try_for_each(|mut request| helpers.release(engine, &mut request))?;
-        drop(cancelled);
-        self.computed = self.computed.filter(|_| !self.running.is_empty());
-        Ok(())
+        cancelled.try_for_each(|mut request| helpers.release(engine, &mut request))
     }
 
     /// Encodes a tile of the request that ranks highest of those that wait for one; whether there was any.
@@ -183,13 +184,12 @@ impl Batch {
     ) -> Result<Vec<Running>, Error> {
         let mut ended: Vec<Running> = self.running.extract_if(.., |r| r.is_ended()).collect();
         ended.iter_mut().try_for_each(|request| helpers.release(engine, request))?;
-        self.computed = self.computed.filter(|_| !self.running.is_empty());
         self.done.served += ended.iter().map(|r| r.answers.len() as u64).sum::<u64>();
         Ok(ended)
     }
 
-    /// Other models had the cores for so long: it is no time between steps.
-    pub(crate) fn waited(&mut self, time: Duration) {
+    /// Excludes time that other models or an image encoder had the cores from the time between steps.
+    pub(crate) fn exclude(&mut self, time: Duration) {
         self.computed = self.computed.map(|at| at + time);
     }
 
@@ -200,7 +200,6 @@ impl Batch {
         helpers: &mut Helpers<'_>,
     ) -> Result<(), Error> {
         self.flights.clear();
-        self.computed = None;
         self.running.drain(..).try_for_each(|mut request| helpers.release(engine, &mut request))?;
         engine.finish_all()
     }
@@ -208,7 +207,6 @@ impl Batch {
     /// Takes out all requests, whose pages are gone.
     pub(crate) fn take_all(&mut self) -> Vec<Running> {
         self.flights.clear();
-        self.computed = None;
         std::mem::take(&mut self.running)
     }
 

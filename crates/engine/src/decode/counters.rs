@@ -9,8 +9,9 @@ pub struct Counters {
     pub steps: u64,
     /// How long they took.
     pub step_time: Duration,
-    /// Time from the end of a step to the begin of the next one while requests were running: sampling and all that one
-    /// thread does while the others wait. Of a model over several hosts nothing is counted, as steps of it overlap.
+    /// Time from the end of a step to the start of the next one while requests were running: sampling, drafts of another
+    /// model, and the work of a single thread while the others wait. Image encoding is excluded. Always zero for a model
+    /// on several hosts, whose steps overlap.
     pub between_time: Duration,
     /// Requests that were served to their end.
     pub served: u64,

@@ -151,9 +151,9 @@ impl Runner {
             self.batch.drop_cancelled(engine, &mut helpers)?;
             let asked = Instant::now();
             let turn = cores.as_ref().map(Cores::turn);
-            self.batch.waited(asked.elapsed());
             // Others have a step between two tiles.
             self.batch.encode(&mut helpers);
+            self.batch.exclude(asked.elapsed());
             let took = self.batch.step(engine, &mut helpers)?;
             drop(turn);
             let ended = self.batch.take_ended(engine, &mut helpers)?;

@@ -181,8 +181,8 @@ struct Rates {
     steps_per_second: f64,
     /// Mean time of a step; null without steps.
     step_ms: Option<f64>,
-    /// Mean time between two steps while answers were under way: sampling, and what one thread does while the others
-    /// wait; null without steps.
+    /// Mean time between two steps while answers were under way: sampling, and the work of a single thread while the
+    /// others wait; null without steps.
     between_ms: Option<f64>,
     /// Tokens of answers in a step, on average.
     answers_per_step: Option<f64>,
