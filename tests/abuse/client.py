@@ -86,8 +86,8 @@ class Server:
         return int(re.search(r"RssAnon:\s+(\d+)", status)[1]) / 1024
 
     def anonymous(self):
-        """Anonymous memory in MiB by what it is for: the heap, the arenas that threads allocate from, stacks and the
-        rest, which are mappings of their own: weights, pages, large blocks."""
+        """Anonymous memory in MiB by kind: the heap, glibc's arenas, and mappings: weights, pages, stacks, large
+        blocks."""
         sums, kind = {}, None
         for line in Path(f"/proc/{self.pid}/smaps").read_text().splitlines():
             if head := re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \S+ *(.*)", line):

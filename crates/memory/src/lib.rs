@@ -41,4 +41,4 @@ pub use huge::huge_bytes;
 pub use pages::{Pages, pages_by_node};
 pub use policy::{Policy, check_room, margin};
 pub use reserved::Reserved;
-pub use resident::{Resident, peak_resident_bytes, resident, share_heaps, trim_heap};
+pub use resident::{Resident, limit_arenas, peak_resident_bytes, resident, trim_heap};

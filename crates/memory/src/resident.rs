@@ -48,13 +48,13 @@ pub fn trim_heap() {
     }
 }
 
-/// Lets threads allocate from few heaps instead of several for each core: what is freed in one is of no use to the
-/// others, so a process that serves for long keeps more memory the more of them there are. glibc alone has them, and
-/// its variable `MALLOC_ARENA_MAX` comes first. To be called before there are threads.
-pub fn share_heaps() {
+/// Limits glibc's allocator to two arenas for all threads. Its default is eight per core; memory that was freed in one
+/// arena cannot be reused by the others, so a server that runs for long keeps more of it with every arena. Call it
+/// before threads are started. The variable `MALLOC_ARENA_MAX` takes precedence, and other allocators are unaffected.
+pub fn limit_arenas() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     if std::env::var_os("MALLOC_ARENA_MAX").is_none() {
-        // SAFETY: takes two numbers, and heaps that there are already stay as they are.
+        // SAFETY: it takes two numbers; arenas that exist already stay as they are.
         unsafe {
             libc::mallopt(libc::M_ARENA_MAX, 2);
         }

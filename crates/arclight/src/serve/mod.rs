@@ -37,7 +37,7 @@ use topology::Machine;
 
 /// Runs the command.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
-    memory::share_heaps();
+    memory::limit_arenas();
     if let Some(value) = settings::linked_port() {
         tracing::warn!(
             "ARCLIGHT_PORT={value} is not taken as the option port: it is what Kubernetes says of a Service named \
