@@ -124,14 +124,22 @@ impl Engine {
             Some(waits) => (1, waits.barrier),
         };
         let meetings = Waits { local: 0, global, barrier };
+        // This engine deals sequences to threads. Peers sample all of them on one thread.
+        let samplers = if self.operators.is_none() { all } else { 1 };
+        let sampling =
+            (work.sequences.div_ceil(samplers) * compiled.vocab) as f64 / LOGITS_PER_ELEMENT;
         Ok(StepModel {
             tokens: work.tokens * work.sequences,
             threads: threads.to_vec(),
             rounds,
             meetings,
+            sampling,
         })
     }
 }
+
+/// Logits that a core compares while it passes over one element of a norm.
+const LOGITS_PER_ELEMENT: f64 = 6.0;
 
 /// Who executes a program.
 struct Crew<'a> {
@@ -358,6 +366,21 @@ mod tests {
         // The head is on node 0, also for node 3.
         let head = step.stages().find(|stage| stage.name == "head").unwrap();
         assert!(head.reads[3][0] > 1e7 && head.reads[3][3] == 0.0);
+    }
+
+    #[test]
+    fn sequences_are_sampled_on_all_threads_here_and_on_one_elsewhere() {
+        let sixteen = Work { sequences: 16, ..DEEP };
+        let logits = |engine: &Engine, threads: &[usize]| {
+            let step = engine.step(&qwen3_4b_q4_0(), sixteen, threads).unwrap();
+            step.sampling * LOGITS_PER_ELEMENT / VOCAB as f64
+        };
+        let ours = Engine::tensor_parallel();
+        assert_eq!(
+            [[8, 8], [4, 2], [1, 0]].map(|threads| logits(&ours, &threads)),
+            [1.0, 3.0, 16.0]
+        );
+        assert_eq!([[8, 8], [1, 0]].map(|threads| logits(&spread(2), &threads)), [16.0, 16.0]);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(crate) struct Compiled {
     pub parts: Vec<(Programs, Extent)>,
     /// Times that all threads meet besides.
     pub meetings: usize,
+    /// Logits of a token.
+    pub vocab: usize,
 }
 
 /// What the teams of some places do together.
@@ -158,7 +160,8 @@ impl<'a> ModelGraphs<'a> {
             });
             (Rc::clone(programs), extent)
         };
-        Ok(Compiled { parts: parts.into_iter().map(programs).collect(), meetings })
+        let parts = parts.into_iter().map(programs).collect();
+        Ok(Compiled { parts, meetings, vocab: graph.vocab() })
     }
 
     fn graph(&self, shares: &[usize]) -> Rc<Graph> {

@@ -155,7 +155,8 @@ fn stages(machine: &MachineModel, step: &StepModel) -> Result<Vec<StagePredictio
         all.extend(programs.max_by(|a, b| time(a).total_cmp(&time(b))).into_iter().flatten());
     }
     let meetings = Stage { waits: step.meetings, ..Stage::new("rest", 1, machine.nodes()) };
-    all.push(predict_stage(machine, &step.threads, &meetings));
+    let sampling = Stage { alone: step.sampling, ..Stage::new("sampling", 1, machine.nodes()) };
+    all.extend([meetings, sampling].map(|stage| predict_stage(machine, &step.threads, &stage)));
     Ok(all)
 }
 
@@ -244,7 +245,13 @@ mod tests {
 
     fn step(threads: [usize; 2], stage: Stage) -> StepModel {
         let rounds = vec![vec![vec![stage]]];
-        StepModel { tokens: 1, threads: threads.to_vec(), rounds, meetings: Waits::NONE }
+        StepModel {
+            tokens: 1,
+            threads: threads.to_vec(),
+            rounds,
+            meetings: Waits::NONE,
+            sampling: 0.0,
+        }
     }
 
     fn one_stage(threads: [usize; 2], reads: [[f64; 2]; 2]) -> StepModel {
@@ -315,7 +322,7 @@ mod tests {
             vec![vec![second]],
         ];
         let meetings = Waits { global: 3, ..Waits::NONE };
-        let step = StepModel { tokens: 1, threads: vec![4, 4], rounds, meetings };
+        let step = StepModel { tokens: 1, threads: vec![4, 4], rounds, meetings, sampling: 0.0 };
         // 1 s, 2 s and 2 s, and a flat wait of 18 s after each.
         let prediction = predict(&machine(), &step).unwrap();
         assert_eq!(prediction.seconds, 5.0 + 3.0 * 18.0);

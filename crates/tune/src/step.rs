@@ -126,6 +126,9 @@ pub struct StepModel {
     pub(crate) rounds: Vec<Vec<Vec<Stage>>>,
     /// Waits of the step besides those of its stages.
     pub(crate) meetings: Waits,
+    /// Elements that the busiest thread passes over after the step and before the next one: the search for the
+    /// greatest logit of its sequences. Other samplers take a multiple of it.
+    pub(crate) sampling: f64,
 }
 
 impl StepModel {

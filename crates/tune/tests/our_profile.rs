@@ -27,7 +27,8 @@ fn decoding_is_predicted_as_the_upper_bound_that_it_is() {
     // which the profile shows 84 %; so it may be faster by as much, and not slower.
     let over = 11.563e-3 / predicted.seconds;
     assert!((1.0..1.0 / 0.84).contains(&over), "{over}: {predicted:?}");
-    // Quantisation, norms, joins and sums took 0.086 + 0.045 + 0.034 + 0.032 ms.
-    let serial = predicted.alone() / 0.197e-3;
+    // Quantisation, norms, joins and sums took 0.086 + 0.045 + 0.034 + 0.032 ms; the sampler 0.1 % of the time
+    // from first to last.
+    let serial = predicted.alone() / (0.197e-3 + 0.001 * 11.563e-3);
     assert!((0.8..1.25).contains(&serial), "{serial}");
 }

@@ -146,10 +146,10 @@ impl Simulated {
     /// Seconds of a step whose places are these groups, all on CPUs of the machine.
     fn seconds(&self, groups: &[Group<'_>], step: &StepModel) -> f64 {
         let crew = Crew::new(self, groups);
-        let mut seconds = crew.waits(&step.meetings);
+        let alone = |elements: f64| elements / self.model.math().elements * crew.slowest();
+        let mut seconds = crew.waits(&step.meetings) + alone(step.sampling);
         for stage in step.stages() {
-            let alone = stage.alone / self.model.math().elements * crew.slowest();
-            let once = crew.working(stage) + alone + crew.waits(&stage.waits);
+            let once = crew.working(stage) + alone(stage.alone) + crew.waits(&stage.waits);
             seconds += stage.times as f64 * once;
         }
         seconds
