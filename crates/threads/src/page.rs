@@ -24,7 +24,7 @@ fn map<T>(len: usize) -> io::Result<NonNull<T>> {
     Ok(fresh(bytes)?.cast())
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 fn fresh(bytes: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: a new private mapping at an address of the kernel's choice; it disturbs nothing.
     let page = unsafe {
@@ -49,14 +49,14 @@ fn fresh(bytes: usize) -> io::Result<NonNull<u8>> {
 
 /// # Safety
 /// The bytes are those of [`fresh`], and nobody uses them any more.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 unsafe fn give_back(pages: NonNull<u8>, bytes: usize) {
     // SAFETY: by this contract.
     unsafe { libc::munmap(pages.as_ptr().cast(), bytes) };
 }
 
 /// On pages of the heap: where they lie is the system's affair.
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(miri, not(target_os = "linux")))]
 fn fresh(bytes: usize) -> io::Result<NonNull<u8>> {
     let layout = layout(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
     // SAFETY: the size is not zero.
@@ -66,7 +66,7 @@ fn fresh(bytes: usize) -> io::Result<NonNull<u8>> {
 
 /// # Safety
 /// The bytes are those of [`fresh`], and nobody uses them any more.
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(miri, not(target_os = "linux")))]
 unsafe fn give_back(pages: NonNull<u8>, bytes: usize) {
     let layout = layout(bytes).expect("it was allocated by the same");
     // SAFETY: by this contract.
@@ -74,7 +74,7 @@ unsafe fn give_back(pages: NonNull<u8>, bytes: usize) {
 }
 
 /// `None` for no bytes, which Linux refuses too, and for more than there can be.
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(miri, not(target_os = "linux")))]
 fn layout(bytes: usize) -> Option<std::alloc::Layout> {
     std::alloc::Layout::from_size_align(bytes, 4096).ok().filter(|layout| layout.size() > 0)
 }

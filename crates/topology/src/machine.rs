@@ -170,7 +170,11 @@ impl Machine {
     /// # Errors
     /// [`Error::NoCpus`] when not even the list of CPUs can be found.
     pub fn read() -> Result<Self, Error> {
-        if cfg!(target_os = "linux") { Self::read_from(Path::new("/")) } else { Self::unknown() }
+        if cfg!(all(target_os = "linux", not(miri))) {
+            Self::read_from(Path::new("/"))
+        } else {
+            Self::unknown()
+        }
     }
 
     /// The machine of a system that is not asked.

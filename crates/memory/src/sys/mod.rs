@@ -1,13 +1,14 @@
-//! What is asked of the system: Linux, or one that places memory by itself.
+//! System calls: those of Linux, or of a system that places memory by itself. Miri, which has no system calls, counts as
+//! such a system.
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod linux;
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(miri, not(target_os = "linux")))]
 mod other;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 pub(crate) use linux::*;
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(miri, not(target_os = "linux")))]
 pub(crate) use other::*;
 
 /// Which memory nodes the pages of a range come from.

@@ -7,11 +7,11 @@
 mod model;
 #[cfg(loom)]
 use model as imp;
-#[cfg(all(not(loom), target_os = "linux"))]
+#[cfg(all(not(loom), target_os = "linux", not(miri)))]
 mod futex;
 #[cfg(not(loom))]
 mod os;
-#[cfg(all(not(loom), not(target_os = "linux")))]
+#[cfg(all(not(loom), any(miri, not(target_os = "linux"))))]
 mod queue;
 #[cfg(not(loom))]
 use os as imp;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 pub(crate) use super::futex::Futex;
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(miri, not(target_os = "linux")))]
 pub(crate) use super::queue::Futex;
 
 pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
