@@ -30,7 +30,7 @@ pub(crate) async fn chat(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<JsonBody<Rendered>, Fault> {
-    let (fields, sampling): (ChatBody, Sampling) = (body.json().await?, body.json().await?);
+    let (fields, sampling): (ChatBody, Sampling) = body.pair().await?;
     let model = app.shown(fields.model.as_deref());
     let request = chat::request(&app, client, fields, sampling)?;
     let token_ids = normal::count(&app, request).await?;

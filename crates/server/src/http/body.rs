@@ -1,6 +1,6 @@
 //! Requests' bodies: bounded in time, in size, and in what they become when they are read, each and all together.
 
-use super::json::{Cost, json, malformed, most, pair};
+use super::json::{Cost, Fields, malformed, most};
 use crate::fault::Fault;
 use crate::state::App;
 use axum::extract::{FromRequest, Request};
@@ -12,7 +12,7 @@ use ruzstd::decoding::StreamingDecoder;
 use serde::de::DeserializeOwned;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -125,6 +125,8 @@ impl Drop for Values {
 #[derive(Clone)]
 pub(crate) struct Body {
     bytes: Bytes,
+    /// Found by the first reader: the search for the model's name, or the endpoint.
+    fields: Arc<OnceLock<Result<Fields, Fault>>>,
     room: Room,
 }
 
@@ -191,7 +193,7 @@ async fn read(request: Request, app: &App) -> Result<Body, Fault> {
     };
     let values = app.bodies.claim(cost.saturating_sub(bytes.len()), bytes.len())?;
     let room = Room { body: Some(Arc::new(held)), _values: Some(Arc::new(Values(values))) };
-    Ok(Body { bytes, room })
+    Ok(Body { bytes, fields: Arc::default(), room })
 }
 
 /// Bytes of memory that a body takes when it is read.
@@ -276,10 +278,10 @@ impl Body {
     /// # Errors
     /// 400 with the place, for what is no JSON, and with the field, for what has the wrong type.
     pub(crate) async fn json<T: DeserializeOwned + Send + 'static>(&self) -> Result<T, Fault> {
-        self.read(json).await
+        self.read(Fields::read).await
     }
 
-    /// Reads the JSON in it as two types, each with some of its fields, at once.
+    /// Reads the JSON in it as two types, each with the fields that it has, at once.
     ///
     /// # Errors
     /// As of [`json`](Body::json).
@@ -288,20 +290,24 @@ impl Body {
         A: DeserializeOwned + Send + 'static,
         B: DeserializeOwned + Send + 'static,
     {
-        self.read(pair).await
+        self.read(|fields| Ok((fields.read()?, fields.read()?))).await
     }
 
     async fn read<T: Send + 'static>(
         &self,
-        read: fn(&[u8]) -> Result<T, Fault>,
+        read: fn(&Fields) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         if self.bytes.len() <= LONG {
-            return read(&self.bytes);
+            return read(self.fields()?);
         }
         // With its room: the work goes on when the client has gone.
         let body = self.clone();
-        let read = tokio::task::spawn_blocking(move || read(&body.bytes)).await;
+        let read = tokio::task::spawn_blocking(move || read(body.fields()?)).await;
         read.unwrap_or_else(|_| Err(Fault::internal("reading the body failed")))
+    }
+
+    fn fields(&self) -> Result<&Fields, Fault> {
+        self.fields.get_or_init(|| Fields::of(&self.bytes)).as_ref().map_err(Fault::clone)
     }
 
     /// Reads any JSON: for bodies that are lists.
