@@ -19,6 +19,7 @@ mod cluster;
 mod disk;
 mod error;
 mod fault;
+mod hold;
 mod http;
 mod keys;
 mod lenient;
@@ -53,6 +54,7 @@ pub use cluster::events::CachePublisher;
 pub use cluster::fuzz_event_peer;
 pub use error::Error;
 pub use fault::Fault;
+pub use hold::Hold;
 pub use http::{Background, Listener, Server, Site, Tls, router};
 pub use keys::{Key, Keys};
 pub use models::{

@@ -2,6 +2,7 @@
 //! socket carries.
 
 use crate::fault::Fault;
+use crate::hold::Hold;
 use crate::http::{self, Client, Rank, Room, unguarded};
 use crate::normal::{
     self, EmbedRequest, RankRequest, TextPrompt, TextRequest, beside, known, pooled_rows,
@@ -190,7 +191,7 @@ impl App {
     ///
     /// # Errors
     /// When it is not.
-    pub fn loaded(&self) -> Result<Arc<Model>, Fault> {
+    pub fn loaded(&self) -> Result<Hold<Model>, Fault> {
         self.model()
     }
 }

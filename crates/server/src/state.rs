@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::fault::Fault;
+use crate::hold::{Hold, Owner};
 use crate::http;
 use crate::metrics::Metrics;
 use crate::options::Options;
@@ -282,12 +283,12 @@ impl Model {
 /// How far the server is.
 enum Phase {
     Loading,
-    Ready(Arc<Model>),
+    Ready(Owner<Model>),
     /// It has failed, why, and when it is loaded again.
     Failed(String, Instant),
     /// What runs still needs the model, if it was there already.
     Stopping {
-        model: Option<Arc<Model>>,
+        model: Option<Owner<Model>>,
     },
 }
 
@@ -369,7 +370,7 @@ impl App {
             if let Some(queue) = self.changing().queue {
                 model.replicas.set_queue(queue);
             }
-            *phase = Phase::Ready(Arc::new(model));
+            *phase = Phase::Ready(Owner::new(model));
         }
     }
 
@@ -419,12 +420,17 @@ impl App {
 
     /// Takes no more requests. The model stays until the last of them has ended.
     pub(crate) fn stop(&self) {
-        let model = self.model().ok();
-        *self.phase.write().unwrap_or_else(PoisonError::into_inner) = Phase::Stopping { model };
+        let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
+        let model = match std::mem::replace(&mut *phase, Phase::Stopping { model: None }) {
+            Phase::Ready(model) => Some(model),
+            Phase::Stopping { model } => model,
+            Phase::Loading | Phase::Failed(..) => None,
+        };
+        *phase = Phase::Stopping { model };
     }
 
     /// The model of a server that was stopped.
-    pub(crate) fn take_stopped(&self) -> Option<Arc<Model>> {
+    pub(crate) fn take_stopped(&self) -> Option<Owner<Model>> {
         let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
         match &mut *phase {
             Phase::Stopping { model } => model.take(),
@@ -433,7 +439,7 @@ impl App {
     }
 
     /// Takes the model away, which can be handed over again.
-    pub(crate) fn unload(&self) -> Option<Arc<Model>> {
+    pub(crate) fn unload(&self) -> Option<Owner<Model>> {
         let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut *phase, Phase::Loading) {
             Phase::Ready(model) => Some(model),
@@ -448,11 +454,14 @@ impl App {
     /// Takes no more requests, and does not keep the model.
     pub(crate) fn forget(&self) {
         let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
-        *phase = Phase::Stopping { model: None };
+        let before = std::mem::replace(&mut *phase, Phase::Stopping { model: None });
+        drop(phase);
+        // The end of a model takes long.
+        drop(before);
     }
 
     /// Tells clients from now on that the model has failed, and when it is loaded again. The model, if it was there.
-    pub(crate) fn fail(&self, why: &str, again: Instant) -> Option<Arc<Model>> {
+    pub(crate) fn fail(&self, why: &str, again: Instant) -> Option<Owner<Model>> {
         let model = self.unload();
         let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
         if matches!(*phase, Phase::Loading | Phase::Failed(..)) {
@@ -485,10 +494,10 @@ impl App {
     ///
     /// # Errors
     /// While it is being loaded, and when the server is about to end.
-    pub(crate) fn model(&self) -> Result<Arc<Model>, Fault> {
+    pub(crate) fn model(&self) -> Result<Hold<Model>, Fault> {
         match &*self.phase.read().unwrap_or_else(PoisonError::into_inner) {
             Phase::Loading => Err(Fault::unavailable("the model is being loaded").code("loading")),
-            Phase::Ready(model) => Ok(model.clone()),
+            Phase::Ready(model) => Ok(model.hold()),
             Phase::Failed(why, again) => Err(recover::refused(why, *again)),
             Phase::Stopping { .. } => Err(stopping()),
         }

@@ -3,6 +3,7 @@
 //! Names of fields are vLLM's; llama.cpp's (`content`, `add_special`, `with_pieces`) are known too.
 
 use crate::fault::Fault;
+use crate::hold::Hold;
 use crate::http::{Body, Client};
 use crate::normal::{self, beside};
 use crate::openai::chat;
@@ -101,7 +102,7 @@ pub(crate) async fn tokenize(
 /// The texts of tokens, which are looked up when they are written.
 struct Pieces {
     tokens: Vec<u32>,
-    model: Arc<Model>,
+    model: Hold<Model>,
 }
 
 impl Serialize for Pieces {

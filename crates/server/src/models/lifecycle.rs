@@ -294,7 +294,9 @@ impl Models {
             // Threads are joined and memory is given back.
             move || {
                 let _ = caught(|| {
-                    entry.app.unload().into_iter().for_each(recover::end);
+                    if let Some(model) = entry.app.unload() {
+                        model.end(None);
+                    }
                     Ok(())
                 });
                 tracing::info!(model = entry.app.name(), "unloaded");

@@ -8,6 +8,7 @@ use super::answer::PromptInfo;
 use super::start::beside;
 use crate::disk::{self, Unread};
 use crate::fault::Fault;
+use crate::hold::Hold;
 use crate::state::Model;
 use arclight_engine::Prompt;
 use base64::Engine as _;
@@ -161,7 +162,7 @@ impl Image {
 /// # Errors
 /// 400 when one cannot be taken, there are too many, or they have too many pixels together.
 pub(super) async fn decode(
-    model: &Arc<Model>,
+    model: &Hold<Model>,
     images: Vec<Image>,
     media: &Media,
 ) -> Result<Vec<Image>, Fault> {

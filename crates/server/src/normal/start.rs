@@ -11,6 +11,7 @@ use super::images::{self, sees_nothing};
 use super::request::{ChatRequest, Generation, TextPrompt, TextRequest, ToolChoice};
 use super::shorten::fitting;
 use crate::fault::Fault;
+use crate::hold::Hold;
 use crate::spans::AnswerSpan;
 use crate::state::{App, Model};
 use arclight_engine::{Constraint, Request, SamplerParams};
@@ -100,7 +101,7 @@ fn tell_system(app: &App, request: &mut ChatRequest) {
 
 async fn decode_images(
     app: &App,
-    model: &Arc<Model>,
+    model: &Hold<Model>,
     request: &mut ChatRequest,
 ) -> Result<(), Fault> {
     let images = std::mem::take(&mut request.images);
@@ -180,7 +181,7 @@ pub(crate) async fn written_tokens(
 
 /// Runs what may take a while beside the threads that serve connections.
 pub(crate) async fn beside<T: Send + 'static>(
-    model: Arc<Model>,
+    model: Hold<Model>,
     work: impl FnOnce(&Model) -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
     let done = tokio::task::spawn_blocking(move || work(&model)).await;
@@ -473,7 +474,7 @@ pub(super) fn known_tokens(
 
 fn submit(
     app: &Arc<App>,
-    model: &Arc<Model>,
+    model: &Hold<Model>,
     prepared: Prepared,
     operation: &'static str,
 ) -> Result<Answer, Fault> {
