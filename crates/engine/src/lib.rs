@@ -83,7 +83,7 @@ pub use models::Hparams;
 pub use options::{AdapterUse, KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
-    CacheEvents, Experts, GroupStatus, IdleTime, Pooling, ReplicaInfo, ReplicaOptions,
+    CacheEvents, Experts, GroupStatus, IdleTime, Occupancy, Pooling, ReplicaInfo, ReplicaOptions,
     ReplicaStatus, Replicas, Score, ThreadStatus, Ticket,
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime};
 use tokenizer::{ChatTemplate, Escaper, Tokenizer};
+use tokio::sync::Notify;
 use vision::Processor;
 
 /// A model that can answer.
@@ -320,6 +321,9 @@ pub struct App {
     pub(crate) responses: Arc<Store>,
     /// What is remembered for `/status.json`.
     pub(crate) status: Watcher,
+    /// Is notified when answers have ended or left a queue, and when models have been loaded or unloaded; one for all
+    /// models.
+    pub(crate) released: Arc<Notify>,
     /// Room for bodies, of all models.
     pub(crate) bodies: Arc<http::Bodies>,
     /// What the page has that other pages have not.
@@ -341,6 +345,7 @@ impl App {
             statuses: http::Statuses::default(),
             started: now(),
             responses: Arc::default(),
+            released: Arc::default(),
             token: Token::random(),
             status: Watcher::default(),
             phase: RwLock::new(Phase::Loading),
@@ -356,6 +361,7 @@ impl App {
             statuses: http::Statuses::default(),
             started: self.started,
             responses: self.responses.clone(),
+            released: self.released.clone(),
             bodies: self.bodies.clone(),
             token: self.token.clone(),
             status: Watcher::default(),
@@ -370,8 +376,12 @@ impl App {
             if let Some(queue) = self.changing().queue {
                 model.replicas.set_queue(queue);
             }
+            let released = self.released.clone();
+            model.replicas.on_release(move || released.notify_waiters());
             *phase = Phase::Ready(Owner::new(model));
         }
+        drop(phase);
+        self.released.notify_waiters();
     }
 
     fn changing(&self) -> std::sync::RwLockReadGuard<'_, Now> {

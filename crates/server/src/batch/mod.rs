@@ -50,7 +50,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
 pub(crate) fn worker(app: &Arc<App>) -> Option<Worker> {
     let store = app.options.files.clone()?;
     let of = app.clone();
-    let gate: Gate = Box::new(move |running| {
+    let gate = Gate::new(app.released.clone(), move |running| {
         of.model().is_ok_and(|model| has_room(std::iter::once(&*model), running))
     });
     let lines = crate::http::routes().with_state(app.clone());

@@ -192,6 +192,7 @@ impl Models {
     }
 
     fn carry_out(self: &Arc<Models>, mut shared: MutexGuard<'_, Shared>, event: Event) {
+        let may_release = !matches!(event, Event::Look);
         let mut actions = Vec::new();
         for effect in shared.machine.step(event, Instant::now()) {
             actions.extend(self.action(&mut shared, effect));
@@ -205,6 +206,9 @@ impl Models {
                 // A lease for a client that has gone ends here.
                 Action::Answer(to, given) => drop(to.send(given)),
             }
+        }
+        if may_release {
+            self.common.released.notify_waiters();
         }
     }
 
