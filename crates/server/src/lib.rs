@@ -15,6 +15,7 @@
 mod adapters;
 mod anthropic;
 mod batch;
+mod blocking;
 mod cluster;
 mod disk;
 mod error;

@@ -1,6 +1,7 @@
 //! Requests' bodies: bounded in time, in size, and in what they become when they are read, each and all together.
 
 use super::json::{Cost, Fields, malformed, most};
+use crate::blocking::blocking;
 use crate::fault::Fault;
 use crate::state::App;
 use axum::extract::{FromRequest, Request};
@@ -179,8 +180,8 @@ async fn read(request: Request, app: &App) -> Result<Body, Fault> {
     if coding != Coding::Identity {
         let limit = limit.min(coding.most(bytes.len()));
         held.merge(room(limit)?);
-        let decoded = tokio::task::spawn_blocking(move || coding.decode(&bytes, limit)).await;
-        bytes = decoded.map_err(|_| Fault::internal("decoding the body failed"))??.into();
+        let decode = move || coding.decode(&bytes, limit);
+        bytes = blocking("decoding the body failed", decode).await??.into();
     }
     let unused = held.num_permits().saturating_sub(bytes.len().div_ceil(UNIT));
     drop(held.split(unused));
@@ -188,8 +189,7 @@ async fn read(request: Request, app: &App) -> Result<Body, Fault> {
         cost(&bytes)?
     } else {
         let bytes = bytes.clone();
-        let counted = tokio::task::spawn_blocking(move || cost(&bytes)).await;
-        counted.map_err(|_| Fault::internal("counting the body's values failed"))??
+        blocking("counting the body's values failed", move || cost(&bytes)).await??
     };
     let values = app.bodies.claim(cost.saturating_sub(bytes.len()), bytes.len())?;
     let room = Room { body: Some(Arc::new(held)), _values: Some(Arc::new(Values(values))) };
@@ -302,8 +302,7 @@ impl Body {
         }
         // With its room: the work goes on when the client has gone.
         let body = self.clone();
-        let read = tokio::task::spawn_blocking(move || read(body.fields()?)).await;
-        read.unwrap_or_else(|_| Err(Fault::internal("reading the body failed")))
+        blocking("reading the body failed", move || read(body.fields()?)).await?
     }
 
     fn fields(&self) -> Result<&Fields, Fault> {

@@ -10,6 +10,7 @@ use super::guide::Guide;
 use super::images::{self, sees_nothing};
 use super::request::{ChatRequest, Generation, TextPrompt, TextRequest, ToolChoice};
 use super::shorten::fitting;
+use crate::blocking::blocking;
 use crate::fault::Fault;
 use crate::hold::Hold;
 use crate::spans::AnswerSpan;
@@ -184,8 +185,7 @@ pub(crate) async fn beside<T: Send + 'static>(
     model: Hold<Model>,
     work: impl FnOnce(&Model) -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
-    let done = tokio::task::spawn_blocking(move || work(&model)).await;
-    done.unwrap_or_else(|_| Err(Fault::internal("preparing the request failed")))
+    blocking("preparing the request failed", move || work(&model)).await?
 }
 
 fn prepare_chat(model: &Model, mut request: ChatRequest) -> Result<Prepared, Fault> {

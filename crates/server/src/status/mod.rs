@@ -14,6 +14,7 @@ mod why;
 pub(crate) use recent::{Recent, Served};
 pub(crate) use shape::{ModelView, Status, Views};
 
+use crate::blocking::blocking;
 use crate::fault::Fault;
 use crate::state::{App, Model};
 use arclight_engine::Engine;
@@ -55,8 +56,7 @@ pub(crate) async fn status(
 ) -> Result<JsonBody<Status>, Fault> {
     let models = told.get::<Views>().cloned();
     // It reads files of the kernel.
-    let status = tokio::task::spawn_blocking(move || of(&app, models)).await;
-    status.map(JsonBody).map_err(|_| Fault::internal("the status could not be found out"))
+    blocking("the status could not be found out", move || of(&app, models)).await.map(JsonBody)
 }
 
 fn of(app: &App, models: Option<Views>) -> Status {
