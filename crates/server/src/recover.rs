@@ -5,8 +5,8 @@
 //! waits before, and longer each time, so that a request that always brings the model down, or a fault of the machine,
 //! does not keep it loading.
 
-use crate::fault::Fault;
-use crate::state::{App, Model};
+use crate::model::Model;
+use crate::state::App;
 use arclight_engine::{ReplicaStatus, Replicas};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -132,13 +132,6 @@ impl Mending {
         }
         mended
     }
-}
-
-/// 503: a model has failed, and is loaded again at a time.
-pub(crate) fn refused(why: &str, again: Instant) -> Fault {
-    let wait = again.saturating_duration_since(Instant::now()).as_secs_f64().ceil() as u32;
-    let message = format!("{why}; the model is loaded again in {wait} s");
-    Fault { retry_after: Some(wait.max(1)), ..Fault::unavailable(message).code("replica_failed") }
 }
 
 impl App {

@@ -5,11 +5,12 @@
 use crate::fault::Fault;
 use crate::hold::Hold;
 use crate::http::{Body, Client};
+use crate::model::Model;
 use crate::normal::{self, beside};
 use crate::openai::chat;
 use crate::openai::sampling::Sampling;
 use crate::openai::shapes;
-use crate::state::{App, Model};
+use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use schemars::JsonSchema;

@@ -14,7 +14,8 @@ use super::store::FileStore;
 use crate::fault::Fault;
 use crate::http::{Client, Rank};
 use crate::keys::{KeyLease, Keys};
-use crate::state::{self, Model, now};
+use crate::model::Model;
+use crate::stamp::{self, now};
 use axum::Router;
 use axum::body::Body as HttpBody;
 use axum::http::{Request, StatusCode, header};
@@ -503,7 +504,7 @@ impl Worker {
         let response = asked.unwrap_or_else(|_| {
             tracing::error!(number, "the handler of a line panicked");
             let fault = Fault::internal("the server has a fault; its log tells more");
-            let (status_code, request_id) = (fault.status.as_u16(), state::id("req-"));
+            let (status_code, request_id) = (fault.status.as_u16(), stamp::id("req-"));
             Response { status_code, request_id, body: told(&fault) }
         });
         let id = Answer::id_of(batch.tag(), number);
@@ -522,7 +523,7 @@ impl Worker {
         drop(body);
         let (mut tries, mut wait) = (1, WAIT.0);
         loop {
-            let request_id = state::id("req-");
+            let request_id = stamp::id("req-");
             let request = Request::post(&url)
                 .header(header::CONTENT_TYPE, "application/json")
                 .extension(client)

@@ -13,9 +13,10 @@ use super::machine::{Answer, Effect, Event, Id, Machine, Phase, Waiter};
 use super::{ModelEntry, ModelSource, Models};
 use crate::fault::Fault;
 use crate::http::routes;
+use crate::model::{Abilities, Info};
 use crate::options::Options;
-use crate::recover::{self, Mending};
-use crate::state::{Abilities, App, Info};
+use crate::recover::Mending;
+use crate::state::{App, refused};
 use axum::Router;
 use axum::http::StatusCode;
 use std::collections::HashMap;
@@ -224,7 +225,7 @@ impl Models {
                     Answer::Leased => Ok(Some(Lease { models: self.clone(), id: entry.id })),
                     Answer::Unloaded => Ok(None),
                     Answer::CannotLoad(why) => Err(cannot_load(entry.app.name(), &why)),
-                    Answer::Later(why, again) => Err(recover::refused(&why, again)),
+                    Answer::Later(why, again) => Err(refused(&why, again)),
                     Answer::Removed => Err(removed(entry.app.name())),
                 };
                 Some(Action::Answer(to, given))

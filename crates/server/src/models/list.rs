@@ -2,6 +2,7 @@
 
 use super::lifecycle::Entry;
 use super::machine::Phase;
+use super::shapes::{Changed, Named};
 use super::{Models, machine};
 use crate::blocking::blocking;
 use crate::fault::Fault;
@@ -14,26 +15,8 @@ use crate::status::{ModelView, Views};
 use axum::Json as JsonBody;
 use axum::extract::{FromRequest, State};
 use axum::response::Response;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
-
-/// The model to load or to unload.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(rename = "ModelName")]
-pub(crate) struct Named {
-    /// One of its names.
-    model: String,
-}
-
-/// It was done.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "ModelChanged")]
-pub(crate) struct Changed {
-    #[schemars(extend("const" = true))]
-    success: bool,
-}
 
 fn described(models: &Models, entry: &Entry, name: &str) -> Model {
     let view = models.view(entry);

@@ -4,17 +4,18 @@
 //! does not keep the streams of others waiting.
 
 use super::answer::{Answer, PromptInfo};
+use super::beside::beside;
 use super::choice::{Choice, Reading};
 use super::constrain;
 use super::guide::Guide;
 use super::images::{self, sees_nothing};
 use super::request::{ChatRequest, Generation, TextPrompt, TextRequest, ToolChoice};
 use super::shorten::fitting;
-use crate::blocking::blocking;
 use crate::fault::Fault;
 use crate::hold::Hold;
+use crate::model::Model;
 use crate::spans::AnswerSpan;
-use crate::state::{App, Model};
+use crate::state::App;
 use arclight_engine::{Constraint, Request, SamplerParams};
 use chat::{
     Parser, ParserOptions, Tool, normalize_arguments, normalize_messages, normalize_tools,
@@ -178,14 +179,6 @@ pub(crate) async fn written_tokens(
         Ok(encode_after(model, &before, &prompt)?.tokens)
     };
     beside(app.model()?, encode).await
-}
-
-/// Runs what may take a while beside the threads that serve connections.
-pub(crate) async fn beside<T: Send + 'static>(
-    model: Hold<Model>,
-    work: impl FnOnce(&Model) -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
-    blocking("preparing the request failed", move || work(&model)).await?
 }
 
 fn prepare_chat(model: &Model, mut request: ChatRequest) -> Result<Prepared, Fault> {
