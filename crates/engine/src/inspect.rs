@@ -43,13 +43,12 @@ impl Engine {
         self.executor.matrix_shapes()
     }
 
-    /// The least work of a step over all places, in any form.
+    /// Minimum work of a step over all places, in any form.
     pub fn needs(&self) -> Needs {
         self.executor.needs()
     }
 
-    /// Bytes of weights that each thread streams in a step of all threads; of a bank of experts, all of the thread's
-    /// part.
+    /// Bytes of weights that each thread streams in a step of all threads. Every expert of a bank is counted.
     pub fn streamed_bytes(&self) -> Vec<u64> {
         self.executor.streamed_bytes()
     }
