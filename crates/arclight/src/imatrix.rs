@@ -89,7 +89,7 @@ pub(crate) fn run(args: &ImatrixArgs) -> Result<(), Error> {
     }
     let bar = term::count_bar("chunks", chunks.len());
     let start = Instant::now();
-    loaded.engine.executor().begin_squares();
+    loaded.engine.begin_squares();
     let result = measure(&mut loaded.engine, &chunks, &mut || bar.inc(1));
     bar.finish_and_clear();
     result?;
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &ImatrixArgs) -> Result<(), Error> {
         ..ImportanceSums::default()
     };
     // Embeddings and head are not in such files.
-    let squares = loaded.engine.executor().take_squares();
+    let squares = loaded.engine.take_squares();
     for tensor in squares.into_iter().filter(|tensor| tensor.name.starts_with("blk.")) {
         let sums = Sums {
             squares: tensor.sums.iter().map(|sum| *sum as f32).collect(),

@@ -166,11 +166,12 @@ impl Loaded {
         let (nodes, mode) = (report.nodes.clone(), report.mode);
         let unpacked = report.unpacked.clone();
         let (name, context) = (self.engine.hparams().name.clone(), self.engine.context());
-        let executor = self.engine.executor();
-        let (threads, isa) = (executor.plan().threads(), executor.kernels().isa());
-        let groups = executor.plan().groups.len();
-        let few = few::words(&executor.plan().phases, threads);
-        let graph = executor.graph();
+        let engine = &self.engine;
+        let plan = engine.plan();
+        let (threads, isa) = (plan.threads(), engine.kernels().isa());
+        let groups = plan.groups.len();
+        let few = few::words(&plan.phases, threads);
+        let graph = engine.graph();
         let classes = graph.classes().iter().enumerate();
         let windows: Vec<(usize, usize)> = classes
             .filter_map(|(class, keep)| Some((graph.class_layers(class), keep.window()?)))

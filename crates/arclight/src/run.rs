@@ -167,7 +167,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     if args.report || args.counters {
         let machine = Machine::read()?;
         let meter = match args.counters {
-            true => Meter::of_threads(&machine, session.engine().executor().pool()),
+            true => Meter::of_threads(&machine, session.engine().pool()),
             false => Meter::of_memory(&machine),
         };
         session.count_with(meter);
@@ -347,7 +347,7 @@ fn report_nodes(session: &mut Session, answer: &Answer, causes: &[Cause]) -> Res
 
 /// The table of counters.
 fn report_counters(session: &mut Session, answer: &Answer) -> Result<(), Error> {
-    let threads = session.engine().executor().plan().threads();
+    let threads = session.engine().plan().threads();
     let computed = answer.phases.iter().filter(|phase| phase.activity.counts.tokens > 0);
     let figures = computed.flat_map(|phase| {
         let name = if phase.decoding { "decode" } else { "prompt" };

@@ -397,11 +397,6 @@ impl Engine {
         Ok(self.executor.each(items, work)?)
     }
 
-    /// The kernels in use.
-    pub(crate) fn kernels(&self) -> &'static kernels::Kernels {
-        self.executor.kernels()
-    }
-
     /// Checks a batch, and takes the pages that it needs; its tokens.
     fn reserve_all(&mut self, batch: &[BatchEntry<'_>]) -> Result<usize, Error> {
         for (i, entry) in batch.iter().enumerate() {
@@ -543,11 +538,6 @@ impl Engine {
     /// What loading did.
     pub fn report(&self) -> &LoadReport {
         &self.report
-    }
-
-    /// The executor, for measurements.
-    pub fn executor(&mut self) -> &mut Executor {
-        &mut self.executor
     }
 
     /// Largest step.

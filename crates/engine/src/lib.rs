@@ -36,6 +36,7 @@ mod error;
 mod fewer;
 mod file;
 mod images;
+mod inspect;
 mod kv;
 mod load;
 mod made;
@@ -67,9 +68,9 @@ pub use fewer::{FewThreads, TellFew};
 pub use file::ModelFile;
 pub use graph::profile::Profile;
 pub use graph::{
-    Adapted, Counts, Executor, Grid, Inset, KvType, KvTypes, Limits, Logits, MatrixShape, Mode,
-    NodeBytes, Outputs, Phase, PlaceCounts, Plan, Product, Schedule, Schedules, Slice, Sync,
-    Variant, WaitCounts,
+    Adapted, Counts, Grid, Inset, KvType, KvTypes, Limits, Logits, MatrixShape, Mode, NodeBytes,
+    Outputs, Phase, PlaceCounts, Plan, Product, Schedule, Schedules, Slice, Sync, Variant,
+    WaitCounts,
 };
 /// Tokens of a page of keys and values, which is a block of the prefix cache.
 pub use kernels::KV_PAGE;
@@ -83,7 +84,7 @@ pub use models::Hparams;
 pub use options::{AdapterUse, KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
-    CacheEvents, Experts, GroupStatus, IdleTime, Pooling, ReplicaInfo, ReplicaOptions,
+    CacheEvents, Experts, GroupStatus, IdleTime, Occupancy, Pooling, ReplicaInfo, ReplicaOptions,
     ReplicaStatus, Replicas, Score, ThreadStatus, Ticket,
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};

@@ -461,7 +461,7 @@ fn huge_pages(graph: &Graph) -> Result<HugePages, Error> {
     if (0..graph.nodes()).map(|n| weights(graph, n)).sum::<usize>() < MEASURED_BYTES {
         return Ok(HugePages::Transparent);
     }
-    let trials = memory::probe::huge_pages(&Policy::Default)?;
+    let trials = measure::probe::huge_pages(&Policy::Default)?;
     for trial in &trials.trials {
         tracing::debug!(
             pages = ?trial.pages,

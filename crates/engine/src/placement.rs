@@ -157,8 +157,8 @@ impl Engine {
     ///
     /// # Errors
     /// When the kernel does not answer: no NUMA, or a container forbids the question.
-    pub fn placement(&mut self) -> Result<Placement, Error> {
-        let executor = &*self.executor();
+    pub fn placement(&self) -> Result<Placement, Error> {
+        let executor = &self.executor;
         let arenas = executor
             .arenas()
             .zip(owners(executor.plan()))
@@ -189,7 +189,7 @@ impl Engine {
 
     /// What the threads have done.
     pub fn activity(&mut self) -> Activity {
-        let executor = self.executor();
+        let executor = &mut self.executor;
         let (counts, experts) = (executor.counts().clone(), executor.chosen_experts());
         let waits = counts.waits_of_threads(executor.plan());
         Activity { counts, waits, threads: executor.pool().stats(), experts }
@@ -197,7 +197,7 @@ impl Engine {
 
     /// Counts anew from here.
     pub fn reset_activity(&mut self) {
-        self.executor().reset_counts();
+        self.executor.reset_counts();
     }
 
     /// What the threads have done, and counts anew from here.

@@ -12,17 +12,17 @@ impl Engine {
     /// # Errors
     /// When the threads' logs cannot be made.
     pub fn begin_profile(&mut self, room: usize) -> Result<(), Error> {
-        Ok(self.executor().begin_profile(room)?)
+        Ok(self.executor.begin_profile(room)?)
     }
 
     /// What was recorded since [`Engine::begin_profile`] or the last call; recording goes on. `None`
     /// if it never began.
     pub fn take_profile(&mut self) -> Option<Profile> {
-        self.executor().take_profile()
+        self.executor.take_profile()
     }
 
     /// As [`Engine::take_profile`], but ends the recording.
     pub fn end_profile(&mut self) -> Option<Profile> {
-        self.executor().end_profile()
+        self.executor.end_profile()
     }
 }

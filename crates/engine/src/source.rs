@@ -303,6 +303,7 @@ impl WeightSource for FileWeights<'_> {
         if !begun.is_empty() && ahead + bytes > self.ahead {
             return false;
         }
+        // One message for each of the parts.
         let (to, read) = mpsc::channel();
         let mut jobs = lock(&self.jobs);
         for (number, bytes) in parts.iter().enumerate() {

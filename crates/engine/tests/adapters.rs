@@ -134,7 +134,7 @@ fn adapters_cost_local_waits_and_no_global_one() {
         let options =
             LoadOptions { nodes: Some(nodes), threads: Some(3), ..LoadOptions::default() };
         let waits = |engine: &mut Engine, adapts, form| {
-            let program = engine.executor().program(Variant { adapts, ..form });
+            let program = engine.program(Variant { adapts, ..form });
             graph::count_waits(&program.unwrap()[0])
         };
         let mut plain = load(&model, &[], options.clone()).unwrap();
@@ -151,7 +151,7 @@ fn adapters_cost_local_waits_and_no_global_one() {
                 if form.private_tokens { adapted == all + more } else { adapted <= all + more };
             assert!(right, "{nodes} nodes: {adapted} waits, {all} without");
         }
-        assert!(plain.executor().program(Variant { adapts: true, ..Variant::DECODE }).is_none());
+        assert!(plain.program(Variant { adapts: true, ..Variant::DECODE }).is_none());
     }
 }
 
@@ -246,9 +246,9 @@ fn every_form_of_execution_gives_the_same_bits() {
             for variant in Variant::all(nodes) {
                 let sequence = engine.new_sequence_with(&set).unwrap();
                 feed(&mut engine, sequence, &tokens[..269], 512);
-                engine.executor().force_variant(Some(variant)).unwrap();
+                engine.force_variant(Some(variant)).unwrap();
                 let got = bits(&feed(&mut engine, sequence, &tokens[269..], 1));
-                engine.executor().force_variant(None).unwrap();
+                engine.force_variant(None).unwrap();
                 engine.free(sequence).unwrap();
                 assert!(got == base, "{name}: {variant:?}");
             }

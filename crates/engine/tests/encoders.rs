@@ -124,14 +124,14 @@ fn texts_go_on_without_a_core() {
         let options = LoadOptions { sequences: Some(8), threads: Some(3), ..options() };
         let mut engine = engine(model, &options);
         let expected = hidden(&mut engine, &texts);
-        let mut groups = engine.executor().plan().groups.clone();
+        let mut groups = engine.plan().groups.clone();
         for (at, cpu) in groups.iter_mut().flat_map(|group| &mut group.cpus).enumerate() {
             *cpu = CpuId(100 + at as u32);
         }
         let machine = topology::Machine::read().unwrap();
-        engine.executor().rearrange(groups, Vec::new(), &machine).unwrap();
+        engine.rearrange(groups, Vec::new(), &machine).unwrap();
         for left in [&[CpuId(101)][..], &[]] {
-            engine.executor().leave_out(left).unwrap();
+            engine.leave_out(left).unwrap();
             assert_eq!(hidden(&mut engine, &texts), expected, "{model} without {left:?}");
         }
     }

@@ -26,7 +26,7 @@ fn one_token_reads_the_experts_that_it_goes_to() {
         let mut engine = load(nodes);
         engine.reset_activity();
         step(&mut engine, &[7]);
-        let graph = engine.executor().graph();
+        let graph = engine.graph();
         // The embedding is looked up in. Leaves of all experts are cut alike, so each has a twelfth of a bank.
         let matrices = graph.matrices().iter().skip(1);
         let expected: usize = matrices
@@ -65,7 +65,7 @@ fn many_tokens_read_each_expert_once() {
     step(&mut engine, &(0..200).collect::<Vec<u32>>());
     let activity = engine.take_activity();
     let used: usize = activity.experts.iter().flatten().filter(|&&count| count > 0).count();
-    let graph = engine.executor().graph();
+    let graph = engine.graph();
     let (banks, dense): (Vec<_>, Vec<_>) =
         graph.matrices().iter().skip(1).partition(|m| m.bank.is_some());
     let bytes = |of: &[&graph::Matrix]| of.iter().map(|m| m.node_bytes(0)).sum::<usize>();

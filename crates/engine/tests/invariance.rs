@@ -308,9 +308,9 @@ fn every_form_of_execution_gives_the_same_bits() {
             feed(&mut engine, sequence, &tokens[..269], 512);
             let last = &tokens[269..];
             for variant in Variant::all(nodes) {
-                engine.executor().force_variant(Some(variant)).unwrap();
+                engine.force_variant(Some(variant)).unwrap();
                 assert!(feed(&mut engine, sequence, last, 1) == base, "{name}: {variant:?}");
-                engine.executor().force_variant(None).unwrap();
+                engine.force_variant(None).unwrap();
                 back(&mut engine, sequence, &tokens[..269]);
             }
         }
@@ -324,7 +324,7 @@ fn shared_work_gives_the_bits_of_private_work_for_whole_prompts() {
         let mut engine = load(model, LoadOptions { threads: Some(2), ..Default::default() });
         let base = alone(&mut engine, &tokens, 1);
         for variant in Variant::all(1).into_iter().filter(|v| !v.append_in_attention) {
-            engine.executor().force_variant(Some(variant)).unwrap();
+            engine.force_variant(Some(variant)).unwrap();
             assert!(alone(&mut engine, &tokens, 16) == base, "{name}: {variant:?}");
         }
     }
@@ -396,7 +396,7 @@ fn tiles_that_other_threads_take_over_do_not_change_a_bit() {
     for (name, model) in models() {
         let run = |numa, nodes, threads, shares| {
             let mut engine = load(model, spread(numa, nodes, threads));
-            engine.executor().share_products(shares);
+            engine.share_products(shares);
             (batch(&mut engine, &tokens, &short), alone(&mut engine, &tokens[..20], 1))
         };
         let one = run(Numa::Off, 1, 1, false);
@@ -492,11 +492,11 @@ fn keys_behind_a_window_take_no_memory() {
             nodes: Some(1),
             ..Default::default()
         };
-        let mut engine = load(&model, options);
+        let engine = load(&model, options);
         let report = engine.report().nodes[0].kv;
         // What is said is what is there.
-        let there: usize =
-            engine.executor().arenas().filter(|a| a.name() == "KV pages").map(|a| a.used()).sum();
+        let arenas = engine.placement().unwrap().arenas;
+        let there: usize = arenas.iter().filter(|a| a.name == "KV pages").map(|a| a.bytes).sum();
         assert_eq!(report, there);
         report
     };

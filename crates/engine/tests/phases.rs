@@ -75,7 +75,7 @@ fn switching_changes_no_bits_and_threads_wait_as_compiled() {
         let mut engine = load(numa, nodes, phases(nodes));
         engine.reset_activity();
         assert!(take(&mut engine) == expected, "{numa:?}, {nodes} nodes");
-        let (activity, plan) = (engine.activity(), engine.executor().plan().clone());
+        let (activity, plan) = (engine.activity(), engine.plan().clone());
         assert!(activity.waits_as_compiled(), "{numa:?}, {nodes} nodes: {activity:?}");
         // Who has no part in a step has no job either.
         let of_level = |level| STEPS.iter().filter(|s| plan.level(s.iter().sum()) == level).count();
@@ -92,11 +92,11 @@ fn switching_changes_no_bits_and_threads_wait_as_compiled() {
         let turned = turned.map(|(tokens, threads)| Phase { tokens, threads }).to_vec();
         let mut turned = load(numa, nodes, turned);
         assert!(take(&mut turned) == expected, "{numa:?}, {nodes} nodes, turned");
-        let plan = turned.executor().plan().clone();
+        let plan = turned.plan().clone();
         assert_eq!([1, 2, 3, 9].map(|tokens| plan.level(tokens)), [1, 0, 2, 2]);
         // The same steps on threads that are chosen from outside.
         for level in [0, 2, 1] {
-            engine.executor().force_level(Some(level));
+            engine.force_level(Some(level));
             assert!(take(&mut engine) == expected, "{numa:?}, {nodes} nodes, level {level}");
         }
     }
@@ -107,15 +107,15 @@ fn sums_that_all_threads_share_are_whole_at_every_level() {
     let expected = take(&mut load(Numa::TensorParallel, 1, Vec::new()));
     let mut engine = load(Numa::TensorParallel, 4, phases(4));
     let scatter = Variant { gather: graph::Gather::Scatter, ..Variant::PREFILL };
-    engine.executor().force_variant(Some(scatter)).unwrap();
+    engine.force_variant(Some(scatter)).unwrap();
     for level in [0, 1, 2] {
-        engine.executor().force_level(Some(level));
+        engine.force_level(Some(level));
         assert!(take(&mut engine) == expected, "level {level}");
     }
     let of_level = |level: usize| {
         let mut engine = load(Numa::TensorParallel, 4, phases(4));
-        engine.executor().force_variant(Some(scatter)).unwrap();
-        engine.executor().force_level(Some(level));
+        engine.force_variant(Some(scatter)).unwrap();
+        engine.force_level(Some(level));
         take(&mut engine);
         engine.activity().counts.places.iter().map(|p| p.exchanged).sum::<u64>()
     };
@@ -129,12 +129,12 @@ fn threads_are_rearranged_around_a_loaded_model() {
     let machine = topology::Machine::read().unwrap();
     for (numa, nodes) in MODES {
         let mut engine = load(numa, nodes, Vec::new());
-        let mut groups = engine.executor().plan().groups.clone();
+        let mut groups = engine.plan().groups.clone();
         groups.iter_mut().for_each(|group| group.cpus.reverse());
         for phases in [phases(nodes), Vec::new()] {
-            engine.executor().rearrange(groups.clone(), phases.clone(), &machine).unwrap();
-            assert_eq!(engine.executor().plan().phases, phases);
-            assert_eq!(engine.executor().plan().groups, groups);
+            engine.rearrange(groups.clone(), phases.clone(), &machine).unwrap();
+            assert_eq!(engine.plan().phases, phases);
+            assert_eq!(engine.plan().groups, groups);
             assert!(take(&mut engine) == expected, "{numa:?}, {nodes} nodes, {phases:?}");
             let activity = engine.activity();
             assert!(activity.waits_as_compiled(), "{numa:?}, {nodes} nodes: {activity:?}");
@@ -144,7 +144,7 @@ fn threads_are_rearranged_around_a_loaded_model() {
             groups[0].cpus.pop();
             groups
         }] {
-            let error = engine.executor().rearrange(other, Vec::new(), &machine).unwrap_err();
+            let error = engine.rearrange(other, Vec::new(), &machine).unwrap_err();
             assert!(error.to_string().contains("load it anew"), "{error}");
         }
         assert!(take(&mut engine) == expected, "a refusal changes nothing");
@@ -158,20 +158,20 @@ fn steps_go_without_cores_and_come_back_to_them() {
     for (numa, nodes) in MODES {
         for phases in [Vec::new(), phases(nodes)] {
             let mut engine = load(numa, nodes, Vec::new());
-            let mut groups = engine.executor().plan().groups.clone();
+            let mut groups = engine.plan().groups.clone();
             // Every thread has a CPU of its own; nothing is pinned.
             for (at, cpu) in groups.iter_mut().flat_map(|g| &mut g.cpus).enumerate() {
                 *cpu = CpuId(100 + at as u32);
             }
-            engine.executor().rearrange(groups.clone(), phases.clone(), &machine).unwrap();
+            engine.rearrange(groups.clone(), phases.clone(), &machine).unwrap();
             // The first of the last group; then two of it; then all are there again.
             let last = 100 + 3 * (nodes as u32 - 1);
             for left in [vec![last], vec![last, last + 2], Vec::new()] {
                 let left: Vec<CpuId> = left.into_iter().map(CpuId).collect();
-                engine.executor().leave_out(&left).unwrap();
+                engine.leave_out(&left).unwrap();
                 let before = engine.activity();
                 assert!(take(&mut engine) == expected, "{numa:?}, {nodes} nodes, {left:?}");
-                let (after, plan) = (engine.activity(), engine.executor().plan().clone());
+                let (after, plan) = (engine.activity(), engine.plan().clone());
                 assert!(after.waits_as_compiled(), "{numa:?}, {nodes} nodes, {left:?}: {after:?}");
                 // Counts went on.
                 let steps = after.counts.steps - before.counts.steps;
@@ -183,10 +183,10 @@ fn steps_go_without_cores_and_come_back_to_them() {
                     assert!(!left.contains(cpu) || took == 0, "{numa:?}, {nodes}, {cpu:?}: {took}");
                 }
             }
-            assert_eq!(engine.executor().plan().groups, groups);
-            assert_eq!(engine.executor().plan().phases, phases);
+            assert_eq!(engine.plan().groups, groups);
+            assert_eq!(engine.plan().phases, phases);
             let all: Vec<CpuId> = groups[0].cpus.clone();
-            assert!(matches!(engine.executor().leave_out(&all), Err(graph::Error::NobodyLeft)));
+            assert!(matches!(engine.leave_out(&all), Err(Error::Graph(graph::Error::NobodyLeft))));
             assert!(take(&mut engine) == expected, "a refusal changes nothing");
         }
     }
@@ -201,7 +201,7 @@ fn products_are_shared_when_told_and_not_otherwise() {
     let run = |tasks, shares| {
         let options = LoadOptions { no_pin: true, stats: true, tasks, ..LoadOptions::default() };
         let mut engine = Engine::load_on(&file, &machine, &options, &mut |_| {}).unwrap();
-        engine.executor().share_products(shares);
+        engine.share_products(shares);
         let sequence = engine.new_sequence().unwrap();
         let entry = BatchEntry { sequence, tokens: &tokens, outputs: Outputs::Last };
         let logits: Vec<u32> =
@@ -232,7 +232,7 @@ fn a_profile_has_the_threads_that_took_part() {
         take(&mut engine);
         let profile = engine.end_profile().unwrap();
         assert_eq!((profile.complete(), profile.dropped()), (STEPS.len(), 0));
-        let plan = engine.executor().plan().clone();
+        let plan = engine.plan().clone();
         let mut bytes = vec![0; STEPS.len()];
         for (group, threads) in plan.group_threads().into_iter().enumerate() {
             for thread in threads.clone() {
@@ -294,8 +294,8 @@ fn groups_are_taken_as_they_are_given() {
         let options = LoadOptions { groups, no_pin: true, ..LoadOptions::default() };
         Engine::load(&file, &options, &mut |_| {})
     };
-    let mut engine = load(None, &[cpu, cpu]).unwrap();
-    assert_eq!(engine.executor().plan().groups[0].cpus, [cpu, cpu]);
+    let engine = load(None, &[cpu, cpu]).unwrap();
+    assert_eq!(engine.plan().groups[0].cpus, [cpu, cpu]);
     assert!(matches!(load(None, &[CpuId(8000)]), Err(Error::NoCpu(CpuId(8000)))));
     assert!(matches!(load(Some(NodeId(900)), &[cpu]), Err(Error::NoNode(NodeId(900)))));
 }
@@ -329,7 +329,7 @@ fn fewer_threads_are_tried_on_steps_and_change_no_bits() {
     let file = ModelFile::from_bytes("tiny", TinyModel::qwen3(TensorType::Q4_0).gguf());
     let load = |options: &LoadOptions| Engine::load(&file, options, &mut |_| {}).unwrap();
     let mut engine = load(&LoadOptions::default());
-    if engine.executor().plan().threads() < 2 {
+    if engine.plan().threads() < 2 {
         return; // Nothing to try.
     }
     let expected = decode(&mut engine, 1, || false);
@@ -351,18 +351,18 @@ fn fewer_threads_are_tried_on_steps_and_change_no_bits() {
     assert!(bits == expected);
     let found = found.expect("trials end");
     assert!(engine.activity().waits_as_compiled());
-    let plan = engine.executor().plan().clone();
+    let plan = engine.plan().clone();
     let of: Vec<usize> = plan.groups.iter().map(|group| group.cpus.len()).collect();
     assert_eq!((found.of.clone(), found.phases.len(), found.phases[0].tokens), (of, 1, 1));
     // From the next step on, and at the next start.
     assert!(decode(&mut engine, 1, || false) == expected);
-    assert_eq!(engine.executor().plan().phases, found.phases);
+    assert_eq!(engine.plan().phases, found.phases);
     options.few_threads = vec![FewThreads { of: vec![99], ..found.clone() }, found.clone()];
-    assert_eq!(load(&options).executor().plan().phases, found.phases);
+    assert_eq!(load(&options).plan().phases, found.phases);
     // What somebody says of threads counts more.
     options.phases = phases(found.of.len());
     options.phases.truncate(1);
     let mut engine = load(&options);
     decode(&mut engine, 100, || false);
-    assert_eq!(engine.executor().plan().phases, options.phases);
+    assert_eq!(engine.plan().phases, options.phases);
 }

@@ -32,10 +32,9 @@ fn take(engine: &mut Engine, steps: usize, tokens: usize) {
 
 /// The names of a stage's instructions and, as `-`, its waits.
 fn compiled(engine: &mut Engine, variant: Variant, stage: usize) -> Vec<String> {
-    let executor = engine.executor();
-    let graph = executor.graph();
+    let graph = engine.graph();
     let mut names = Vec::new();
-    for stage in &executor.program(variant).unwrap()[stage] {
+    for stage in &engine.program(variant).unwrap()[stage] {
         names.extend(stage.instrs.iter().map(|instr| match (instr.name(), instr.matrix()) {
             ("logits", _) | (_, None) => instr.name().to_owned(),
             (_, Some(matrix)) => graph.matrix(matrix).name.clone(),
@@ -75,14 +74,14 @@ fn every_thread_records_the_program_it_walks() {
         let stage_of: Vec<usize> = (0..threads)
             .map(|t| match numa {
                 Numa::Pipeline => {
-                    let groups = engine.executor().plan().group_threads();
+                    let groups = engine.plan().group_threads();
                     groups.iter().position(|g| g.contains(&t)).unwrap()
                 }
                 _ => 0,
             })
             .collect();
         for (variant, steps, tokens) in [(Variant::DECODE, 5, 1), (Variant::PREFILL, 2, 40)] {
-            engine.executor().force_variant(Some(variant)).unwrap();
+            engine.force_variant(Some(variant)).unwrap();
             engine.begin_profile(ROOM).unwrap();
             take(&mut engine, steps, tokens);
             let profile = engine.end_profile().unwrap();

@@ -26,14 +26,14 @@ fn squares(bytes: &[u8], numa: Numa, nodes: usize) -> BTreeMap<String, TensorSqu
         let outputs = Outputs::AllHidden;
         engine.step(&[BatchEntry { sequence, tokens, outputs }]).unwrap();
     };
-    engine.executor().begin_squares();
+    engine.begin_squares();
     for part in [&tokens[..1], &tokens[1..60], &tokens[60..]] {
         step(&mut engine, part);
     }
-    let all = engine.executor().take_squares();
+    let all = engine.take_squares();
     // Nothing is summed behind that.
     step(&mut engine, &tokens[..5]);
-    assert!(engine.executor().take_squares().is_empty());
+    assert!(engine.take_squares().is_empty());
     all.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect()
 }
 

@@ -15,7 +15,7 @@ use std::time::Instant;
 use arclight_kernels::{How, Isa, Kernels, MatKernel, Tiles, tile_bytes};
 use gguf::TensorType;
 use inputs::{Matrix, Product};
-use memory::probe::{Buffer, read_bytes};
+use measure::probe::{Buffer, read_bytes};
 use memory::{HugePages, Policy};
 
 const COLS: usize = 2560;

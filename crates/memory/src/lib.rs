@@ -5,11 +5,10 @@
 //! itself is only a source: a [`MappedFile`] whose pages are released as soon as they are copied, or a
 //! [`DirectFile`] that is read past the page cache.
 //! [`pages_by_node`] asks the kernel for the node of each page, [`huge_bytes`] how many of them are
-//! huge, [`resident`] how much there is in all. [`check_room`] asks before anything is written
-//! whether a node can take it, [`probe`] measures what a core can read, and [`counters`] reads the
-//! machine's own counters.
+//! huge, [`resident`] how much there is in all. [`check_room`] checks before anything is written
+//! whether a node has room for it. Bandwidth, latency and counters are in the crate `measure`.
 //!
-//! Limits: on other systems than Linux nothing is bound, and pages, resident memory and counters are not told; reads
+//! Limits: on systems other than Linux nothing is bound, queries for pages and resident memory fail, and reads
 //! past the page cache are refused. A binding that the kernel refuses is a warning, because first touch by
 //! pinned threads leads to the same place on an idle machine; what cannot be mapped is an error.
 //!
@@ -18,7 +17,6 @@
 
 mod arena;
 mod block;
-pub mod counters;
 mod direct;
 mod error;
 mod file;
@@ -26,7 +24,6 @@ mod home;
 mod huge;
 mod pages;
 mod policy;
-pub mod probe;
 mod reserved;
 mod resident;
 mod sys;

@@ -2,13 +2,15 @@
 //! socket carries.
 
 use crate::fault::Fault;
+use crate::hold::Hold;
 use crate::http::{self, Client, Rank, Room, unguarded};
+use crate::model::Model;
 use crate::normal::{
     self, EmbedRequest, RankRequest, TextPrompt, TextRequest, beside, known, pooled_rows,
 };
 use crate::openai::chat;
 use crate::openai::sampling::Sampling;
-use crate::state::{App, Model};
+use crate::state::App;
 use axum::http::{Method, Request, StatusCode};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -190,7 +192,7 @@ impl App {
     ///
     /// # Errors
     /// When it is not.
-    pub fn loaded(&self) -> Result<Arc<Model>, Fault> {
+    pub fn loaded(&self) -> Result<Hold<Model>, Fault> {
         self.model()
     }
 }

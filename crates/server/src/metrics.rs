@@ -2,8 +2,8 @@
 //! machine's memory nodes under our own (`arclight:`).
 
 use crate::adapters::AdaptersInUse;
+use crate::model::Model;
 use crate::normal::Finish;
-use crate::state::Model;
 use crate::status::Recent;
 use arclight_engine::{GroupStatus, ReplicaStatus};
 use axum::http::header;

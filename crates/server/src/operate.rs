@@ -2,7 +2,8 @@
 
 use crate::fault::Fault;
 use crate::metrics;
-use crate::state::{App, Model};
+use crate::model::Model;
+use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::State;
 use axum::response::Response;

@@ -2,7 +2,7 @@
 
 use crate::adapters::ServedAdapter;
 use crate::batch::FileStore;
-use crate::http;
+use crate::http::files;
 use crate::keys::Keys;
 use crate::normal::Media;
 use crate::ollama::Recipe;
@@ -82,7 +82,7 @@ pub struct Options {
 impl Options {
     /// Files that are open for connections at most.
     pub fn files(&self) -> usize {
-        http::files(self)
+        files(self.connections)
     }
 }
 

@@ -5,10 +5,9 @@
 //! waits before, and longer each time, so that a request that always brings the model down, or a fault of the machine,
 //! does not keep it loading.
 
-use crate::fault::Fault;
-use crate::state::{App, Model};
+use crate::model::Model;
+use crate::state::App;
 use arclight_engine::{ReplicaStatus, Replicas};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -135,37 +134,12 @@ impl Mending {
     }
 }
 
-/// 503: a model has failed, and is loaded again at a time.
-pub(crate) fn refused(why: &str, again: Instant) -> Fault {
-    let wait = again.saturating_duration_since(Instant::now()).as_secs_f64().ceil() as u32;
-    let message = format!("{why}; the model is loaded again in {wait} s");
-    Fault { retry_after: Some(wait.max(1)), ..Fault::unavailable(message).code("replica_failed") }
-}
-
-/// Gives a model's memory back when nobody has it any more; its threads are joined.
-pub(crate) fn end(mut model: Arc<Model>) {
-    loop {
-        match Arc::try_unwrap(model) {
-            Ok(model) => return drop(model),
-            // Who asks for figures has it for a moment.
-            Err(held) => model = held,
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
 impl App {
     /// Ends a server that has been stopped: the model writes to the disk what it keeps there, and its memory is given
     /// back. Requests that were cut off may have it for a moment longer, of which no more than `time` is waited for.
     pub fn end(&self, time: Duration) {
-        let begin = Instant::now();
-        let Some(mut model) = self.take_stopped() else { return };
-        while begin.elapsed() < time {
-            match Arc::try_unwrap(model) {
-                Ok(model) => return drop(model),
-                Err(held) => model = held,
-            }
-            thread::sleep(Duration::from_millis(1));
+        if let Some(model) = self.take_stopped() {
+            model.end(Some(time));
         }
     }
 
@@ -189,7 +163,8 @@ impl App {
                 let wait = backoff.failed(worked);
                 tracing::error!(model = self.name(), "{why}; it is loaded again in {wait:.1?}");
                 if let Some(model) = self.fail(&why, Instant::now() + wait) {
-                    end(model);
+                    // Its requests have failed, and give it back.
+                    model.end(None);
                 }
                 thread::sleep(wait);
                 if self.check_running().is_err() {

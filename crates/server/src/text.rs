@@ -3,12 +3,14 @@
 //! Names of fields are vLLM's; llama.cpp's (`content`, `add_special`, `with_pieces`) are known too.
 
 use crate::fault::Fault;
+use crate::hold::Hold;
 use crate::http::{Body, Client};
+use crate::model::Model;
 use crate::normal::{self, beside};
 use crate::openai::chat;
 use crate::openai::sampling::Sampling;
 use crate::openai::shapes;
-use crate::state::{App, Model};
+use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use schemars::JsonSchema;
@@ -101,7 +103,7 @@ pub(crate) async fn tokenize(
 /// The texts of tokens, which are looked up when they are written.
 struct Pieces {
     tokens: Vec<u32>,
-    model: Arc<Model>,
+    model: Hold<Model>,
 }
 
 impl Serialize for Pieces {

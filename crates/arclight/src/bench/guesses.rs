@@ -101,7 +101,7 @@ fn measure(
     (prompt, tokens): (&[u32], usize),
     repetitions: usize,
 ) -> Result<Row, Error> {
-    let threads = loaded.engine.executor().plan().threads();
+    let threads = loaded.engine.plan().threads();
     let mut row = Row {
         tokens,
         prompt: prompt.len(),

@@ -148,11 +148,11 @@ impl Bench {
         let vocab = engine.hparams().vocab;
         let longest = engine.limits().tokens.max(most);
         let tokens = (0..longest).map(|_| rng.below(vocab) as u32).collect();
-        let needs = engine.executor().needs();
-        let classes = engine.executor().graph().classes().to_vec();
+        let needs = engine.needs();
+        let classes = engine.graph().classes().to_vec();
         let probe = Probe::new(&mut engine, machine)?;
         let meter = match counters {
-            true => Meter::of_threads(machine, engine.executor().pool()),
+            true => Meter::of_threads(machine, engine.pool()),
             false => Meter::of_memory(machine),
         };
         let (causes, machine) = (Vec::new(), machine.clone());
@@ -166,19 +166,13 @@ impl Bench {
 
     /// What was chosen for the model.
     pub(crate) fn setup(&mut self) -> Setup {
-        let executor = self.engine.executor();
+        let plan = self.engine.plan();
         Setup {
             replica: None,
-            nodes: executor.plan().groups.len(),
-            threads: executor.plan().threads(),
-            isa: executor.kernels().isa().name(),
-            kernels: executor
-                .plan()
-                .schedules
-                .foreign()
-                .iter()
-                .map(|kernel| kernel.name())
-                .collect(),
+            nodes: plan.groups.len(),
+            threads: plan.threads(),
+            isa: self.engine.kernels().isa().name(),
+            kernels: plan.schedules.foreign().iter().map(|kernel| kernel.name()).collect(),
         }
     }
 
@@ -247,7 +241,7 @@ impl Bench {
 
     /// What each node read in a test.
     pub(crate) fn reads(&mut self, measured: &Measured) -> Vec<NodeRead> {
-        report::node_reads(self.engine.executor().plan(), &measured.phase)
+        report::node_reads(self.engine.plan(), &measured.phase)
     }
 
     /// The best that the machine has done so far.

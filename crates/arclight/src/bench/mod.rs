@@ -13,6 +13,7 @@ pub(crate) mod measure;
 mod replicas;
 mod report;
 
+use self::measure::{Bench, Measured, Test};
 use crate::args::{KvArgs, List, ModelArg, PlaceArgs, count, counts, numbers};
 use crate::error::Error;
 use crate::load;
@@ -26,7 +27,6 @@ use crate::term::{self, note};
 use crate::tune::stored::{self, ProfileArgs};
 use arclight_engine::{LoadOptions, ModelFile, Speculation};
 use clap::{Args, ValueHint};
-use measure::{Bench, Measured, Test};
 use models::published::Published;
 use report::{Found, Report};
 use std::io::Write;

@@ -50,7 +50,7 @@ impl Recorder {
 
     /// What comes next is of this engine: a process of its own in the trace, and its own tables.
     pub(crate) fn engine(&mut self, engine: &mut Engine) -> Result<(), Error> {
-        let threads = engine.executor().plan().threads();
+        let threads = engine.plan().threads();
         let name = format!("{}, {}", engine.hparams().name, term::plural(threads, "thread"));
         self.engines += 1;
         self.tables.clear();

@@ -5,7 +5,7 @@
 //! and others add to what is counted.
 
 use crate::term;
-use memory::counters::{Controllers, Counters, Event, Refusal, Unavailable};
+use measure::counters::{Controllers, Counters, Event, Refusal, Unavailable};
 use serde::Serialize;
 use std::path::Path;
 use threads::Pool;

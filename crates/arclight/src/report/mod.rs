@@ -109,9 +109,9 @@ pub(crate) fn of(
     of_peak: Option<f64>,
 ) -> NodesReport {
     let loaded = engine.report().nodes.clone();
-    let weights = engine.executor().streamed_bytes();
+    let weights = engine.streamed_bytes();
     NodesReport::of(&Facts {
-        plan: engine.executor().plan(),
+        plan: engine.plan(),
         loaded: &loaded,
         placement: asked.as_ref().map_err(String::as_str),
         phase,
@@ -136,8 +136,8 @@ pub(crate) fn after(
     };
     let asked = ask(engine);
     let machine = Machine::read()?;
-    let groups = engine.executor().plan().group_threads();
-    let pool = engine.executor().pool();
+    let groups = engine.plan().group_threads();
+    let pool = engine.pool();
     let mut probe = ReadProbe::new(pool, groups, &machine)?;
     for _ in 0..PASSES {
         probe.pass(pool)?;
@@ -187,8 +187,8 @@ pub(crate) fn limits(engine: &mut Engine) -> Result<Vec<f64>, String> {
         let (need, free) = (term::size(need as usize), term::size(free as usize));
         return Err(format!("memory is too full to measure it: {need} are read, {free} are free"));
     }
-    let groups = engine.executor().plan().group_threads();
-    let pool = engine.executor().pool();
+    let groups = engine.plan().group_threads();
+    let pool = engine.pool();
     let measure = || -> Result<Vec<f64>, Error> {
         let mut probe = ReadProbe::new(pool, groups, &machine)?;
         for _ in 0..PASSES {

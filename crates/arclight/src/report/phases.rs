@@ -9,7 +9,7 @@ use super::counters::{ControllerCount, Counted};
 use super::{Phase, table};
 use crate::output::{Cell, Output, figure, words};
 use crate::term;
-use memory::counters::Event;
+use measure::counters::Event;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -219,7 +219,7 @@ mod tests {
     use crate::output::Format;
     use arclight_engine::Activity;
     use graph::Counts;
-    use memory::counters::Refusal;
+    use measure::counters::Refusal;
     use std::time::Duration;
 
     fn phase(counted: Counted) -> Phase {

@@ -8,7 +8,7 @@
 //! Limits: threads that are not pinned may have moved away from their buffers.
 
 use crate::error::Error;
-use memory::probe::Buffer;
+use measure::probe::Buffer;
 use memory::{HugePages, Policy};
 use serde::Serialize;
 use std::ops::Range;
@@ -60,7 +60,7 @@ impl ReadProbe {
     pub(crate) fn pass(&mut self, pool: &mut Pool) -> Result<(), Error> {
         let buffers = &self.buffers;
         let times = run(pool, &|thread| {
-            keep(memory::probe::read_bytes(lock(&buffers[thread]).bytes()));
+            keep(measure::probe::read_bytes(lock(&buffers[thread]).bytes()));
         })?;
         let rate = |threads: Range<usize>| {
             let bytes: usize = buffers[threads.clone()].iter().map(|b| lock(b).len()).sum();

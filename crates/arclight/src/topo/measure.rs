@@ -12,7 +12,7 @@
 
 use crate::error::Error;
 use crate::term;
-use memory::probe::{self, Buffer};
+use measure::probe::{self, Buffer};
 use memory::{HugePages, Policy};
 use serde::Serialize;
 use std::collections::BTreeSet;

@@ -5,11 +5,11 @@ pub(crate) mod latency;
 pub(crate) mod measure;
 mod table;
 
+use self::measure::{Access, Pace, Pair};
 use crate::error::Error;
 use crate::output::{Output, OutputArgs};
 use clap::Args;
 use latency::Latency;
-use measure::{Access, Pace, Pair};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use topology::topotree::TopoTree;

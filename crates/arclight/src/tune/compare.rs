@@ -99,7 +99,7 @@ pub(super) fn run(
     stored::put(&profile, &[], &mut options);
     let mut engine = load::load_engine(file, &options)?;
     // The level of most threads: that of prompts.
-    let level = engine.executor().plan().levels().len() - 1;
+    let level = engine.plan().levels().len() - 1;
     let going = || false;
     let run = |task: Task| {
         task(&mut engine, level);

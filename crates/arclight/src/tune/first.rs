@@ -258,7 +258,7 @@ mod tests {
     fn serving(replicas: &Replicas) -> (Vec<Phase>, Schedules) {
         let (told, heard) = std::sync::mpsc::channel();
         let task = move |engine: &mut arclight_engine::Engine| {
-            let plan = engine.executor().plan();
+            let plan = engine.plan();
             told.send((plan.phases.clone(), plan.schedules.clone())).unwrap();
         };
         replicas.idle_time(0).ask(task).unwrap();

@@ -78,7 +78,7 @@ impl<'a> Hot<'a> {
             let mut rng = Rng::new(1, "tune");
             let (vocab, most) = (engine.hparams().vocab, engine.limits().tokens);
             let tokens: Vec<u32> = (0..most).map(|_| rng.below(vocab) as u32).collect();
-            let plan = engine.executor().plan();
+            let plan = engine.plan();
             let (groups, before) = (plan.groups.clone(), plan.phases.clone());
             Ok((groups, before, engine.context(), tokens))
         })?;
@@ -122,7 +122,7 @@ impl<'a> Hot<'a> {
             if found {
                 engine.end_trials();
             }
-            rearrange(engine, groups, phases, &machine)?;
+            engine.rearrange(groups, phases, &machine)?;
             set_schedules(engine, &schedules)
         })
     }
@@ -144,9 +144,9 @@ impl<'a> Hot<'a> {
         let (phases, groups) = (levels.iter().zip(1..).map(phase).collect(), self.groups());
         let (machine, all) = (self.machine.clone(), levels.len() - 1);
         idle(self.when_idle, self.spent, move |engine| {
-            rearrange(engine, groups, phases, &machine)?;
+            engine.rearrange(groups, phases, &machine)?;
             // The phases are there to name levels.
-            engine.executor().force_level(Some(all));
+            engine.force_level(Some(all));
             Ok(())
         })?;
         self.levels = levels;
@@ -164,11 +164,11 @@ impl<'a> Hot<'a> {
         let mut wanted = schedules.map_or_else(Schedules::default, |found| matrices::all(found).0);
         wanted.usual.ahead = stored::ahead(choices).unwrap_or(wanted.usual.ahead);
         idle(self.when_idle, self.spent, move |engine| {
-            let own = engine.executor().plan().schedules.clone();
+            let own = engine.plan().schedules.clone();
             set_schedules(engine, &wanted)?;
-            engine.executor().force_level(Some(level));
+            engine.force_level(Some(level));
             let done = what(engine, level);
-            engine.executor().force_level(Some(all));
+            engine.force_level(Some(all));
             set_schedules(engine, &own)?;
             done
         })
@@ -196,22 +196,11 @@ fn idle<T: Send + 'static>(
     done
 }
 
-fn rearrange(
-    engine: &mut Engine,
-    groups: Vec<Group>,
-    phases: Vec<Phase>,
-    machine: &Machine,
-) -> Result<(), Error> {
-    let rearranged = engine.executor().rearrange(groups, phases, machine);
-    Ok(rearranged.map_err(arclight_engine::Error::from)?)
-}
-
 fn set_schedules(engine: &mut Engine, schedules: &Schedules) -> Result<(), Error> {
-    if engine.executor().plan().schedules == *schedules {
+    if engine.plan().schedules == *schedules {
         return Ok(());
     }
-    let set = engine.executor().set_schedules(schedules.clone());
-    Ok(set.map_err(arclight_engine::Error::from)?)
+    Ok(engine.set_schedules(schedules.clone())?)
 }
 
 impl Lab for Hot<'_> {

@@ -30,8 +30,7 @@ impl<'a> Products<'a> {
     ) -> Result<Products<'a>, Error> {
         let kernels = Kernels::detect().map_err(arclight_engine::Error::from)?;
         let (uses, plan) = ask(&mut run, |engine, level| {
-            let executor = engine.executor();
-            (executor.matrix_shapes().swap_remove(level), executor.plan().clone())
+            (engine.matrix_shapes().swap_remove(level), engine.plan().clone())
         })?;
         let problem = |ShapeUse { shape, matrices, .. }: ShapeUse| {
             let summed = shape.product == Product::Summed;
@@ -59,7 +58,7 @@ impl<'a> Products<'a> {
     ) -> Result<f64, Error> {
         let shape = problem.shape.clone();
         let timed = ask(&mut self.run, move |engine, level| {
-            engine.executor().time_matrices(&shape, level, tokens, &schedule, most)
+            engine.time_matrices(&shape, level, tokens, &schedule, most)
         })?;
         Ok(timed.unwrap_or(f64::INFINITY))
     }

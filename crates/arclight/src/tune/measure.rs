@@ -1,11 +1,9 @@
 //! Steps of a loaded model, timed for the search.
 //!
 //! The model is loaded once for each way to cut the machine into groups. Another order of the CPUs of a
-//! group, or fewer of them, is a matter of milliseconds ([`Executor::rearrange`]), and another number of
+//! group, or fewer of them, is a matter of milliseconds ([`Engine::rearrange`]), and another number of
 //! threads one of none. What is timed are whole steps of the engine behind as many tokens as the trace
 //! has there, on random tokens.
-//!
-//! [`Executor::rearrange`]: graph::Executor::rearrange
 
 use super::lab::{self, Lab, Task};
 use super::matrices;
@@ -127,9 +125,9 @@ impl<'a> Steps<'a> {
     /// The groups and the CPUs that the model gets when nothing is said.
     pub(super) fn default_scheme(&mut self) -> Result<Scheme, Error> {
         let start = Instant::now();
-        let mut engine = self.load(&self.options)?;
+        let engine = self.load(&self.options)?;
         self.loading = start.elapsed();
-        let groups = engine.executor().plan().groups.clone();
+        let groups = engine.plan().groups.clone();
         let scheme = Scheme::new(groups.clone()).map_err(Error::refused)?;
         self.loaded = Some(Loaded::new(engine, groups, scheme.clone()));
         Ok(scheme)
@@ -160,13 +158,12 @@ impl<'a> Steps<'a> {
         // What of them is not known here was told when they were read or found.
         let mut wanted = schedules.map_or_else(Schedules::default, |found| matrices::all(found).0);
         wanted.usual.ahead = stored::ahead(choices).unwrap_or(wanted.usual.ahead);
-        if loaded.engine.executor().plan().schedules != wanted {
+        if loaded.engine.plan().schedules != wanted {
             loaded.multiply_by(wanted)?;
         }
-        let executor = loaded.engine.executor();
         let nodes = stored::scatter_nodes(choices).unwrap_or(loaded.scatter_nodes);
-        if executor.plan().scatter_nodes != nodes {
-            executor.set_scatter_nodes(nodes).map_err(arclight_engine::Error::from)?;
+        if loaded.engine.plan().scatter_nodes != nodes {
+            loaded.engine.set_scatter_nodes(nodes)?;
         }
         Ok((loaded, at))
     }
@@ -181,7 +178,7 @@ impl Steps<'_> {
         together: usize,
     ) -> Result<f64, Error> {
         let (loaded, level) = self.arrange(candidate)?;
-        loaded.engine.executor().force_level(Some(level));
+        loaded.engine.force_level(Some(level));
         loaded.fill(kind, together)?;
         if loaded.long.get(&kind.tokens).is_none_or(|long| !long) {
             // What the step before has left in the caches is another step's.
@@ -241,8 +238,8 @@ impl Measure for Steps<'_> {
 }
 
 impl Loaded {
-    fn new(mut engine: Engine, groups: Vec<Group>, scheme: Scheme) -> Loaded {
-        let scatter_nodes = engine.executor().plan().scatter_nodes;
+    fn new(engine: Engine, groups: Vec<Group>, scheme: Scheme) -> Loaded {
+        let scatter_nodes = engine.plan().scatter_nodes;
         let mut rng = Rng::new(1, "tune");
         let vocab = engine.hparams().vocab;
         let tokens = (0..engine.limits().tokens).map(|_| rng.below(vocab) as u32).collect();
@@ -253,15 +250,14 @@ impl Loaded {
     }
 
     fn multiply_by(&mut self, schedules: Schedules) -> Result<(), Error> {
-        let set = self.engine.executor().set_schedules(schedules);
-        Ok(set.map_err(arclight_engine::Error::from)?)
+        Ok(self.engine.set_schedules(schedules)?)
     }
 
-    /// The executor's number of a level of a scheme that this model serves.
+    /// The plan's number of a level of a scheme that this model serves.
     fn level(&mut self, scheme: &Scheme, level: &Level, machine: &Machine) -> Result<usize, Error> {
         let counts: Vec<usize> = level.cpus().to_vec();
         if self.scheme != *scheme || !self.levels.contains(level) {
-            // Levels of one scheme are nested, as the executor wants them.
+            // Levels of one scheme are nested, as the plan requires them.
             let mut known = if self.scheme == *scheme { self.levels.clone() } else { Vec::new() };
             known.push(level.clone());
             known.sort_by_key(Level::threads);
@@ -275,11 +271,10 @@ impl Loaded {
                 cpus: reordered(&all.cpus, &first.cpus),
             });
             let (groups, phases) = (groups.collect(), phases.collect());
-            let rearranged = self.engine.executor().rearrange(groups, phases, machine);
-            rearranged.map_err(arclight_engine::Error::from)?;
+            self.engine.rearrange(groups, phases, machine)?;
             (self.scheme, self.levels) = (scheme.clone(), known);
         }
-        let levels = self.engine.executor().plan().levels();
+        let levels = self.engine.plan().levels();
         let at = levels.iter().position(|threads| *threads == counts);
         Ok(at.expect("a level of the plan"))
     }

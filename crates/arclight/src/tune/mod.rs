@@ -22,6 +22,7 @@ mod schedules;
 pub(crate) mod stored;
 mod tree;
 
+use self::measure::Steps;
 use crate::error::Error;
 use crate::load;
 use crate::term::{self, note};
@@ -32,7 +33,6 @@ pub(crate) use args::TuneArgs;
 use expected::Expectation;
 use graph::{Graph, Plan};
 use lab::Lab;
-use measure::Steps;
 use neighbours::Neighbour;
 use printed::{Kept, print};
 use requests::{ends, kinds, trace};

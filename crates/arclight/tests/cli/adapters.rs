@@ -122,8 +122,8 @@ fn a_bench_counts_adapters() {
         ..LoadOptions::default()
     };
     let file = ModelFile::from_bytes("demo", bytes);
-    let mut engine = Engine::load(&file, &options, &mut |_| {}).unwrap();
-    let needs = engine.executor().needs();
+    let engine = Engine::load(&file, &options, &mut |_| {}).unwrap();
+    let needs = engine.needs();
     // What adapters add to a step: weights once, products for every token.
     let added = |tokens| {
         let of = |adapted| {

@@ -61,6 +61,8 @@ impl Bounds {
         sampler.observe_prompt(&request.prompt);
         // The last token of an answer is not computed any more, so it needs no room.
         let room = self.context + 1 - request.prompt.len();
+        // A bounded channel allocates its whole length at once. This one has at most `left` tokens, and a few events of
+        // the prompt and the end.
         let (events, received) = async_channel::unbounded();
         let answer = Answer {
             sampler,

@@ -60,6 +60,7 @@ pub(crate) struct Guided {
 impl Guided {
     /// Starts the thread, which makes the first mask, of `words` words.
     pub(crate) fn new(constraint: Box<dyn Constraint>, words: usize, bell: &Bell) -> Guided {
+        // At most one token: the next one is chosen with the mask that follows from it.
         let (taken, tokens) = channel();
         let made = Arc::default();
         let (own, bell) = (Arc::clone(&made), bell.clone());

@@ -202,6 +202,7 @@ impl Store {
             std::iter::from_fn(|| state.surplus(shared.most)).collect()
         };
         gone.into_iter().for_each(|key| _ = fs::remove_file(shared.path(key)));
+        // `put` is called only while there `has_room`.
         let (queue, waiting) = channel();
         let of_writer = shared.clone();
         let writer = thread::Builder::new().name("prefix-cache".to_owned());

@@ -209,6 +209,15 @@ pub struct ReplicaInfo {
     pub report: LoadReport,
 }
 
+/// Number of answers of all replicas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Answers that are being given.
+    pub running: usize,
+    /// Answers in the queue.
+    pub waiting: usize,
+}
+
 /// What a replica does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaStatus {
@@ -414,6 +423,17 @@ impl Replicas {
     /// What each replica does at this moment.
     pub fn status(&self) -> Vec<ReplicaStatus> {
         self.shared.status()
+    }
+
+    /// Number of answers of all replicas at this moment. It is cheaper than [`status`](Replicas::status).
+    pub fn occupancy(&self) -> Occupancy {
+        self.shared.occupancy()
+    }
+
+    /// Has `hook` called whenever answers have ended or left the queue, on the thread that noticed it: a replica's,
+    /// between two steps, or that of a caller. It must not wait for anything. The first hook stays.
+    pub fn on_release(&self, hook: impl Fn() + Send + Sync + 'static) {
+        self.shared.on_release(Box::new(hook));
     }
 
     /// Begins to load a replica again that has failed, from the file as it was opened, while the others go on. It

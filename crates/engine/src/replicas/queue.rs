@@ -10,13 +10,13 @@
 //! session waits less and less, as those before it are served in order. Only what is left for [idle
 //! time](super::IdleTime) waits for a time, so a replica that has some sleeps no longer than until then.
 
-use super::ReplicaStatus;
 use super::job::Job;
 use super::prefixes::Beginnings;
 use super::route::{Lane, Work, choose, may_take};
 use super::turns::Turns;
 use super::watch::{Experts, GroupStatus};
 use super::watchdog::Seen;
+use super::{Occupancy, ReplicaStatus};
 use crate::company::Company;
 use crate::decode::{Answer, Counters, Left, Standing, Waits};
 use crate::engine::Engine;
@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::kv::PageCounts;
 use crate::stages::LostStage;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use topology::NodeList;
 
@@ -116,6 +116,8 @@ impl LaneState {
 pub(crate) struct Shared {
     state: Mutex<State>,
     work: Vec<Condvar>, // [replica]
+    /// Is called, without the lock, when answers have ended or left the queue.
+    release: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Shared {
@@ -145,12 +147,23 @@ impl Shared {
             beginnings: Beginnings::default(),
             next_id: 0,
         };
-        Shared { state: Mutex::new(state), work }
+        Shared { state: Mutex::new(state), work, release: OnceLock::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it holds the lock, short of memory running out.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has `hook` called whenever answers have ended or left the queue. The first hook stays.
+    pub(crate) fn on_release(&self, hook: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.release.set(hook);
+    }
+
+    fn released(&self) {
+        if let Some(hook) = self.release.get() {
+            hook();
+        }
     }
 
     /// How many may wait beside those for which there are slots.
@@ -203,7 +216,9 @@ impl Shared {
         let job = at.and_then(|at| state.waiting.remove(at));
         // What a caller's hook owns is dropped without the lock.
         drop(state);
-        drop(job);
+        if job.is_some() {
+            self.released();
+        }
     }
 
     /// Has replica `me` do something between two steps.
@@ -250,12 +265,18 @@ impl Shared {
                 drop(state);
                 late.iter().for_each(|job| job.asked.fail(|| Error::Deadline));
                 drop(late);
+                self.released();
                 state = self.lock();
             }
             let jobs = state.take(me);
             let lane = &mut state.lanes[me];
             if !jobs.is_empty() || !lane.running.is_empty() || !lane.tasks.is_empty() {
-                return Next::Begin(std::mem::take(&mut lane.tasks), jobs);
+                let tasks = std::mem::take(&mut lane.tasks);
+                drop(state);
+                if !jobs.is_empty() {
+                    self.released();
+                }
+                return Next::Begin(tasks, jobs);
             }
             if state.phase == Phase::Draining {
                 // Whatever still waits is another's.
@@ -291,12 +312,18 @@ impl Shared {
         let mut state = self.lock();
         let lane = &mut state.lanes[me];
         lane.busy = Instant::now();
+        let before = lane.running.len();
         lane.running.clear();
         lane.running.extend(running);
+        let fewer = lane.running.len() < before;
         lane.standings.clear();
         lane.standings.extend(standings);
         lane.seat.pages = pages;
         lane.counters += done;
+        drop(state);
+        if fewer {
+            self.released();
+        }
     }
 
     /// What the replicas have reported last of the requests that run.
@@ -351,6 +378,7 @@ impl Shared {
             None => Error::ReplicaFailed { replica, reason: reason.clone() },
         };
         lost.iter().for_each(|job| job.asked.fail(error));
+        self.released();
     }
 
     /// Takes a replica out of service until the hosts of its model are there again. What waits for it fails.
@@ -416,6 +444,13 @@ impl Shared {
         drop(state);
         self.work.iter().for_each(Condvar::notify_one);
         waiting.iter().for_each(|job| job.asked.fail(|| Error::ReplicasClosed));
+        self.released();
+    }
+
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        let state = self.lock();
+        let running = state.lanes.iter().map(|lane| lane.running.len()).sum();
+        Occupancy { running, waiting: state.answers_waiting() }
     }
 
     pub(crate) fn status(&self) -> Vec<ReplicaStatus> {

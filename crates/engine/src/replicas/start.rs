@@ -319,7 +319,7 @@ impl Loader {
         }
         if self.disk.is_some() || self.serving.saves {
             let context = engine.context();
-            let root = fingerprint(&file, engine.executor(), context)?;
+            let root = fingerprint(&file, &engine.executor, context)?;
             engine.name_pages(root);
             self.disk.iter().for_each(|disk| engine.keep_on_disk(disk.clone()));
         }
@@ -336,7 +336,7 @@ impl Loader {
         let mut watch = Watch::new(&mut engine);
         let groups = watch.look(&mut engine);
         let limits = engine.limits();
-        let plan = engine.executor().plan();
+        let plan = engine.plan();
         let info = ReplicaInfo {
             nodes: plan.groups.iter().filter_map(|g| g.node).collect(),
             cpus: self.cpus(),

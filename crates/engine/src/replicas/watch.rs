@@ -122,15 +122,14 @@ impl Watch {
     /// Asks where the model's pages are. It does not change any more: of the pages that are still to be
     /// touched, policies say as much.
     pub(super) fn new(engine: &mut Engine) -> Watch {
-        let groups = engine.executor().plan().groups.len();
+        let groups = engine.plan().groups.len();
         let placement = engine.placement().ok();
         let elsewhere = |group| placement.as_ref().and_then(|p| p.elsewhere(group));
         let elsewhere = (0..groups).map(elsewhere).collect();
         let misplaced = |group| placement.as_ref().and_then(|p| p.misplaced_of(group));
         let misplaced = (0..groups).map(misplaced).collect();
-        let executor = engine.executor();
-        let cpus = executor.plan().groups.iter().flat_map(|group| group.cpus.iter().copied());
-        let weights = cpus.zip(executor.streamed_bytes()).collect();
+        let cpus = engine.plan().groups.iter().flat_map(|group| group.cpus.iter().copied());
+        let weights = cpus.zip(engine.streamed_bytes()).collect();
         Watch {
             elsewhere,
             misplaced,
@@ -171,7 +170,7 @@ impl Watch {
         let mut activity = engine.activity();
         let experts = std::mem::take(&mut activity.experts);
         self.experts = Arc::new(after(experts, &self.experts_before));
-        let plan = engine.executor().plan();
+        let plan = engine.plan();
         let of = |(at, team): (usize, Range<usize>)| {
             let moved = activity.moved(plan, at);
             // Nothing if it was not measured.

@@ -133,6 +133,8 @@ impl StageServer {
         if stage.key.is_empty() && !stage.without_key && !bound.ip().is_loopback() {
             return Err(Error::StageKey { address: bound });
         }
+        // Orders and rows are bounded by the ledger of their session, which one front has at a time; other commands are
+        // one for each connection.
         let (post, inbox) = channel();
         let status = Arc::new(StageStatus::new(stage, layers.clone()));
         let shared = Arc::new(Shared::new(me, width, status));

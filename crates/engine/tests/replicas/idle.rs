@@ -42,14 +42,14 @@ fn what_is_timed_leaves_nothing() {
     serve(&replicas, request());
     let before = replicas.status().remove(0);
     let timed = idle(&replicas, |engine| {
-        let plan = engine.executor().plan().clone();
+        let plan = engine.plan().clone();
         let reversed = |group: &Group| {
             let cpus = group.cpus.iter().rev().copied().collect();
             Group { node: group.node, cpus }
         };
         let groups = plan.groups.iter().map(reversed).collect();
         let phases = vec![Phase { tokens: 9, threads: vec![1] }];
-        engine.executor().rearrange(groups, phases, &one_node(4)).unwrap();
+        engine.rearrange(groups, phases, &one_node(4)).unwrap();
         let timed = [1, 30].map(|n| engine.time_step(&prompt(n, 3), Duration::ZERO).unwrap());
         assert!(engine.time_step(&prompt(33, 3), Duration::ZERO).is_err(), "a step too large");
         timed

@@ -232,7 +232,7 @@ fn what_the_threads_of_each_node_did_is_told() {
     let mut engine = Engine::load_on(&file(), &machine, &options, &mut |_| {}).unwrap();
     alone(&mut engine, &request(20, 2));
     let activity = engine.activity();
-    let plan = engine.executor().plan();
+    let plan = engine.plan();
     assert_eq!(plan.groups.len(), 2);
     let read = |group| {
         let moved = activity.moved(plan, group);

@@ -33,15 +33,15 @@ fn schedules_change_no_bits_and_threads_wait_as_compiled() {
         let mut engine = load(&qwen3(), mode);
         for schedule in candidates() {
             let schedules = everywhere(&mut engine, schedule, |_| true);
-            engine.executor().set_schedules(schedules.clone()).unwrap();
-            assert_eq!(engine.executor().plan().schedules, schedules);
+            engine.set_schedules(schedules.clone()).unwrap();
+            assert_eq!(engine.plan().schedules, schedules);
             assert!(take(&mut engine) == expected, "{mode:?}, {schedule:?}");
             let activity = engine.activity();
             assert!(activity.waits_as_compiled(), "{mode:?}, {schedule:?}: {activity:?}");
         }
         // Each number of tokens has its own, and not every matrix has one.
         let mut mixed = everywhere(&mut engine, grid(1, 1), |_| false);
-        for (at, used) in engine.executor().matrix_shapes()[0].clone().into_iter().enumerate() {
+        for (at, used) in engine.matrix_shapes()[0].clone().into_iter().enumerate() {
             let most = used.shape.threads.min(2);
             let splits = if used.shape.product == Product::Summed { most } else { 1 };
             let rows = vec![(1, grid(1, splits)), (8, grid(most, 1)), (64, slice(1, 3))];
@@ -49,9 +49,9 @@ fn schedules_change_no_bits_and_threads_wait_as_compiled() {
                 mixed.add(used.shape, rows);
             }
         }
-        engine.executor().set_schedules(mixed).unwrap();
+        engine.set_schedules(mixed).unwrap();
         assert!(take(&mut engine) == expected, "{mode:?}, mixed");
-        engine.executor().set_schedules(Schedules::default()).unwrap();
+        engine.set_schedules(Schedules::default()).unwrap();
         assert!(take(&mut engine) == expected, "{mode:?}, none");
     }
 }
@@ -75,7 +75,7 @@ fn other_kinds_of_matrices_have_schedules_too() {
             let mut engine = load(&model, mode);
             for schedule in [slice(1, 1), slice(99, 99), grid(2, 1), grid(1, 3), grid(2, 2)] {
                 let schedules = everywhere(&mut engine, schedule, |_| true);
-                engine.executor().set_schedules(schedules).unwrap();
+                engine.set_schedules(schedules).unwrap();
                 assert!(take(&mut engine) == expected, "{}, {mode:?}, {schedule:?}", model.arch);
             }
         }
@@ -89,11 +89,11 @@ fn every_gather_adds_up_the_parts_of_columns() {
         let mut engine = load(&qwen3(), (Numa::TensorParallel, nodes, 3 * nodes));
         // The output projection is cut in two; the down projection is not, and sums all runs that there
         // are.
-        let mut summed = engine.executor().matrix_shapes()[0].clone();
+        let mut summed = engine.matrix_shapes()[0].clone();
         summed.retain(|used| used.shape.product == Product::Summed);
         let mut schedules = Schedules::default();
         schedules.add(summed[0].shape.clone(), vec![(4096, grid(1, 2))]);
-        engine.executor().set_schedules(schedules).unwrap();
+        engine.set_schedules(schedules).unwrap();
         for gather in [Gather::Push, Gather::Pull, Gather::Scatter] {
             if nodes == 1 && gather == Gather::Scatter {
                 continue;
@@ -101,11 +101,11 @@ fn every_gather_adds_up_the_parts_of_columns() {
             let base = if gather == Gather::Push { Variant::DECODE } else { Variant::PREFILL };
             for splits in [1, 2] {
                 let variant = Variant { gather, splits, ..base };
-                engine.executor().force_variant(Some(variant)).unwrap();
+                engine.force_variant(Some(variant)).unwrap();
                 assert!(take(&mut engine) == expected, "{nodes} nodes, {variant:?}");
             }
             let other = Variant { gather, splits: 3, ..base };
-            assert!(engine.executor().force_variant(Some(other)).is_err(), "nobody asked for 3");
+            assert!(engine.force_variant(Some(other)).is_err(), "nobody asked for 3");
         }
     }
 }
@@ -119,7 +119,6 @@ fn schedules_follow_the_level_of_a_step() {
         let mode = (Numa::TensorParallel, nodes, 3 * nodes);
         let mut engine = load_in(&qwen3(), mode, phases.to_vec());
         let teams: Vec<Vec<usize>> = engine
-            .executor()
             .matrix_shapes()
             .iter()
             .map(|level| level.iter().map(|used| used.shape.threads).collect())
@@ -127,24 +126,24 @@ fn schedules_follow_the_level_of_a_step() {
         assert_eq!(teams.iter().map(|t| t[0]).collect::<Vec<_>>(), [1, 2, 3]);
         for schedule in [slice(3, 5), grid(3, 1), grid(1, 3), grid(1, 2)] {
             let schedules = everywhere(&mut engine, schedule, |_| true);
-            engine.executor().set_schedules(schedules.clone()).unwrap();
+            engine.set_schedules(schedules.clone()).unwrap();
             assert!(take(&mut engine) == expected, "{nodes} nodes, {schedule:?}");
             let activity = engine.activity();
             assert!(activity.waits_as_compiled(), "{nodes} nodes, {schedule:?}");
             // A rearrangement has other teams, and the same schedules for those that it has.
-            let groups = engine.executor().plan().groups.clone();
-            engine.executor().rearrange(groups.clone(), Vec::new(), &machine).unwrap();
-            assert_eq!(engine.executor().plan().schedules, schedules);
+            let groups = engine.plan().groups.clone();
+            engine.rearrange(groups.clone(), Vec::new(), &machine).unwrap();
+            assert_eq!(engine.plan().schedules, schedules);
             assert!(take(&mut engine) == expected, "{nodes} nodes, {schedule:?}, all threads");
-            engine.executor().rearrange(groups, phases.to_vec(), &machine).unwrap();
+            engine.rearrange(groups, phases.to_vec(), &machine).unwrap();
             // A level that is forced stays so.
-            engine.executor().force_level(Some(1));
-            engine.executor().set_schedules(schedules).unwrap();
+            engine.force_level(Some(1));
+            engine.set_schedules(schedules).unwrap();
             assert!(take(&mut engine) == expected, "{nodes} nodes, {schedule:?}, level 1");
             let waits = engine.activity().counts.waits;
             let taken = |level: usize| waits[level].iter().all(|w| w.local + w.global > 0);
             assert_eq!([0, 1, 2].map(taken), [false, true, false]);
-            engine.executor().force_level(None);
+            engine.force_level(None);
         }
     }
 }
@@ -166,8 +165,8 @@ fn schedules_may_be_there_from_the_beginning() {
         ..LoadOptions::default()
     };
     let mut engine = Engine::load(&file, &options, &mut |_| {}).unwrap();
-    assert_eq!(engine.executor().plan().schedules, schedules);
+    assert_eq!(engine.plan().schedules, schedules);
     let variant = Variant { splits: 2, ..Variant::DECODE };
-    assert!(engine.executor().program(variant).is_some());
+    assert!(engine.program(variant).is_some());
     assert!(take(&mut engine) == expected);
 }

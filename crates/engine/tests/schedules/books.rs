@@ -9,12 +9,12 @@ fn the_books_know_what_parts_of_columns_exchange() {
     let exchanged = |tokens: usize, rows: Vec<(usize, Schedule)>| {
         let mut engine = load(&qwen3(), (Numa::TensorParallel, 2, 4));
         let mut schedules = Schedules::default();
-        for used in engine.executor().matrix_shapes()[0].clone() {
+        for used in engine.matrix_shapes()[0].clone() {
             if used.shape.product == Product::Summed {
                 schedules.add(used.shape, rows.clone());
             }
         }
-        engine.executor().set_schedules(schedules).unwrap();
+        engine.set_schedules(schedules).unwrap();
         let sequence = engine.new_sequence().unwrap();
         let tokens = &[7; 8][..tokens];
         engine.step(&[BatchEntry { sequence, tokens, outputs: Outputs::None }]).unwrap();
@@ -40,7 +40,7 @@ fn a_profile_tells_each_threads_part() {
     let mut engine = load(&qwen3(), (Numa::TensorParallel, 1, 5));
     let mut record = |schedule| {
         let schedules = everywhere(&mut engine, schedule, |_| true);
-        engine.executor().set_schedules(schedules).unwrap();
+        engine.set_schedules(schedules).unwrap();
         engine.begin_profile(1 << 16).unwrap();
         take(&mut engine);
         let profile = engine.end_profile().unwrap();

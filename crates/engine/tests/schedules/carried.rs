@@ -33,7 +33,7 @@ fn loaded(
 /// A schedule for each shape that tells the matrix's name by its prefetch distance, and the distances.
 fn by_name(engine: &mut Engine, schedule: Schedule) -> (Schedules, BTreeMap<String, usize>) {
     let (mut schedules, mut names) = (Schedules::default(), BTreeMap::new());
-    for used in engine.executor().matrix_shapes().into_iter().flatten() {
+    for used in engine.matrix_shapes().into_iter().flatten() {
         let ahead = 64 * (1 + names.len());
         let ahead = *names.entry(used.name).or_insert(ahead);
         if schedules.of(&used.shape).is_empty() {
@@ -75,8 +75,8 @@ fn a_node_multiplies_its_share_as_its_share_was() {
                     loaded((numa, nodes, threads), phases, (&schedules, &for_threads)).unwrap();
                 let what = format!("{numa:?}, {before:?} to {threads}, {schedule:?}");
                 assert!(take(&mut engine) == expected, "{what}");
-                let carried = engine.executor().plan().schedules.clone();
-                let levels = engine.executor().matrix_shapes();
+                let carried = engine.plan().schedules.clone();
+                let levels = engine.matrix_shapes();
                 assert_eq!(levels.len(), 1 + phases.len());
                 for used in levels.iter().flatten() {
                     let rows = carried.of(&used.shape);
@@ -130,8 +130,8 @@ fn each_group_has_what_it_had() {
     let (schedules, names) = by_name(&mut on([4, 1], &Schedules::default(), None), slice(1, 5));
     let mut engine = on([3, 1], &schedules, Some(vec![vec![4, 1]]));
     assert!(take(&mut engine) == expected);
-    let carried = engine.executor().plan().schedules.clone();
-    for used in &engine.executor().matrix_shapes()[0] {
+    let carried = engine.plan().schedules.clone();
+    for used in &engine.matrix_shapes()[0] {
         let rows = carried.of(&used.shape);
         assert_eq!(rows.len(), 1, "{}", used.shape);
         assert_eq!(rows[0].1.how.ahead, names[&used.name], "{}", used.shape);
@@ -152,9 +152,9 @@ fn what_was_found_for_these_very_threads_stays() {
     let new = three.iter().filter(|(shape, _)| four.of(shape).is_empty());
     new.for_each(|(shape, rows)| both.add(shape.clone(), rows.to_vec()));
     let mode = (Numa::TensorParallel, 2, 7);
-    let mut engine = loaded(mode, &[], (&both, &[vec![4, 4]])).unwrap();
-    let carried = engine.executor().plan().schedules.clone();
-    for used in &engine.executor().matrix_shapes()[0] {
+    let engine = loaded(mode, &[], (&both, &[vec![4, 4]])).unwrap();
+    let carried = engine.plan().schedules.clone();
+    for used in &engine.matrix_shapes()[0] {
         assert_eq!(carried.of(&used.shape), both.of(&used.shape));
         assert!(!both.of(&used.shape).is_empty(), "{}", used.shape);
     }

@@ -16,8 +16,8 @@ fn every_kernel_gives_the_same_bits() {
     for model in [qwen3(), mixed, TinyModel::glm4(TensorType::BF16)] {
         let expected = take(&mut load(&model, MODES[0]));
         let mut engine = load(&model, (Numa::TensorParallel, 2, 4));
-        let kernels = engine.executor().kernels();
-        let shapes = engine.executor().matrix_shapes().swap_remove(0);
+        let kernels = engine.kernels();
+        let shapes = engine.matrix_shapes().swap_remove(0);
         // Not the others, whose calls are counted below.
         let family = kernels.family(model.ty).into_iter();
         let mut all: Vec<_> = family.map(MatKernel::Family).collect();
@@ -37,7 +37,7 @@ fn every_kernel_gives_the_same_bits() {
                             .add(used.shape.clone(), vec![(8, usual), (60, cut), (512, usual)]);
                     }
                 }
-                engine.executor().set_schedules(schedules).unwrap();
+                engine.set_schedules(schedules).unwrap();
                 assert!(take(&mut engine) == expected, "{}, {kernel}, {ahead}", model.arch);
             }
         }
@@ -47,15 +47,15 @@ fn every_kernel_gives_the_same_bits() {
 #[test]
 fn a_kernel_that_a_type_does_not_have_is_refused() {
     let mut engine = load(&qwen3(), (Numa::TensorParallel, 1, 2));
-    let shape = engine.executor().matrix_shapes().swap_remove(0).swap_remove(0).shape;
+    let shape = engine.matrix_shapes().swap_remove(0).swap_remove(0).shape;
     let how = How { kernel: Some("9x9".parse().unwrap()), ..How::default() };
     let schedule = Schedule { how, ..Schedule::default() };
     let mut schedules = Schedules::default();
     schedules.add(shape.clone(), vec![(8, schedule)]);
     let words = "names the kernel 9x9, which does not multiply Q4_0";
-    let refused = engine.executor().set_schedules(schedules).unwrap_err().to_string();
+    let refused = engine.set_schedules(schedules).unwrap_err().to_string();
     assert!(refused.contains(words), "{refused}");
-    let refused = engine.executor().time_matrices(&shape, 0, 1, &schedule, Duration::ZERO);
+    let refused = engine.time_matrices(&shape, 0, 1, &schedule, Duration::ZERO);
     assert!(refused.unwrap_err().to_string().contains(words));
 }
 
@@ -98,14 +98,14 @@ fn a_kernel_from_elsewhere_multiplies_what_it_is_for() {
     preferred.preferred.push(kernel);
     // Not before it is loaded.
     let mut engine = load(&qwen3(), MODES[0]);
-    engine.executor().set_schedules(preferred.clone()).unwrap();
+    engine.set_schedules(preferred.clone()).unwrap();
     let expected = take(&mut engine);
     assert_eq!(CALLS.load(Relaxed), 0);
-    let shape = engine.executor().matrix_shapes().swap_remove(0).swap_remove(0).shape;
+    let shape = engine.matrix_shapes().swap_remove(0).swap_remove(0).shape;
     let how = How { kernel: Some(MatKernel::Foreign(kernel)), ..How::default() };
     let mut named = Schedules::default();
     named.add(shape.clone(), vec![(8, Schedule { how, ..Schedule::default() })]);
-    let refused = engine.executor().set_schedules(named.clone()).unwrap_err().to_string();
+    let refused = engine.set_schedules(named.clone()).unwrap_err().to_string();
     assert!(
         refused.contains(
             "names the kernel counted of a file with the digest 0011, which is not loaded"
@@ -120,7 +120,7 @@ fn a_kernel_from_elsewhere_multiplies_what_it_is_for() {
             let mut engine = load(&model, mode);
             let expected = take(&mut engine);
             assert_eq!(CALLS.swap(0, Relaxed), 0);
-            engine.executor().set_schedules(preferred.clone()).unwrap();
+            engine.set_schedules(preferred.clone()).unwrap();
             assert!(take(&mut engine) == expected, "{} {mode:?}", model.arch);
             assert!(CALLS.swap(0, Relaxed) > 100, "{} {mode:?}", model.arch);
             assert!(MOST.swap(0, Relaxed) >= 5, "whole register tiles");
@@ -128,19 +128,19 @@ fn a_kernel_from_elsewhere_multiplies_what_it_is_for() {
     }
     // And where a schedule names it, there alone.
     let mut engine = load(&qwen3(), MODES[0]);
-    engine.executor().set_schedules(named.clone()).unwrap();
-    assert_eq!(engine.executor().plan().schedules.foreign(), [kernel]);
+    engine.set_schedules(named.clone()).unwrap();
+    assert_eq!(engine.plan().schedules.foreign(), [kernel]);
     assert!(take(&mut engine) == expected);
     let some = CALLS.swap(0, Relaxed);
-    engine.executor().set_schedules(preferred).unwrap();
+    engine.set_schedules(preferred).unwrap();
     assert!(take(&mut engine) == expected);
     assert!(some > 0 && some < CALLS.swap(0, Relaxed));
     // Matrices of another type are refused.
     let mut other = load(&TinyModel::qwen3(TensorType::Q8_0), MODES[0]);
-    let shape = other.executor().matrix_shapes().swap_remove(0).swap_remove(0).shape;
+    let shape = other.matrix_shapes().swap_remove(0).swap_remove(0).shape;
     let mut wrong = Schedules::default();
     wrong.add(shape, named.iter().next().unwrap().1.to_vec());
-    let refused = other.executor().set_schedules(wrong).unwrap_err().to_string();
+    let refused = other.set_schedules(wrong).unwrap_err().to_string();
     assert!(
         refused.contains("names the kernel counted, which does not multiply Q8_0"),
         "{refused}"

@@ -83,7 +83,7 @@ fn take(engine: &mut Engine) -> Vec<u32> {
 
 /// The fewest segments that columns which nodes share have on a node.
 fn segments(engine: &mut Engine) -> usize {
-    let graph = engine.executor().graph();
+    let graph = engine.graph();
     let summed = graph.matrices().iter().filter(|m| m.split == SplitBy::Cols);
     let each = summed.flat_map(|m| (0..graph.nodes()).map(|node| m.segments(0, node).len()));
     each.filter(|&segments| segments > 0).min().unwrap()
@@ -93,7 +93,7 @@ fn segments(engine: &mut Engine) -> usize {
 fn everywhere(engine: &mut Engine, schedule: Schedule, which: impl Fn(usize) -> bool) -> Schedules {
     let mut schedules = Schedules::default();
     let segments = segments(engine);
-    let shapes = engine.executor().matrix_shapes().into_iter().flatten().enumerate();
+    let shapes = engine.matrix_shapes().into_iter().flatten().enumerate();
     let mut seen = Vec::new();
     for (at, used) in shapes {
         let shape = used.shape;

@@ -8,16 +8,16 @@ use std::time::Duration;
 fn schedules_that_cannot_be_are_refused() {
     let mut engine = load(&qwen3(), (Numa::TensorParallel, 2, 20));
     let expected = take(&mut engine);
-    let shapes = engine.executor().matrix_shapes()[0].clone();
+    let shapes = engine.matrix_shapes()[0].clone();
     let of =
         |product| shapes.iter().find(|used| used.shape.product == product).unwrap().shape.clone();
     let (plain, summed) = (of(Product::Plain), of(Product::Summed));
     let mut refuse = |rows: Vec<(MatrixShape, Vec<(usize, Schedule)>)>, says: &str| {
         let mut schedules = Schedules::default();
         rows.into_iter().for_each(|(shape, rows)| schedules.add(shape, rows));
-        let error = engine.executor().set_schedules(schedules).unwrap_err().to_string();
+        let error = engine.set_schedules(schedules).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
-        assert_eq!(engine.executor().plan().schedules, Schedules::default());
+        assert_eq!(engine.plan().schedules, Schedules::default());
     };
     let one = |shape: &MatrixShape, schedule| vec![(shape.clone(), vec![(8, schedule)])];
     refuse(
@@ -40,12 +40,12 @@ fn schedules_that_cannot_be_are_refused() {
     // Shapes of other models and teams do no harm.
     let mut schedules = Schedules::default();
     schedules.add(MatrixShape { threads: 40, ..plain.clone() }, vec![(1, grid(40, 1))]);
-    engine.executor().set_schedules(schedules).unwrap();
+    engine.set_schedules(schedules).unwrap();
     assert!(take(&mut engine) == expected);
 
     let mut time = |shape: &MatrixShape, tokens, schedule| {
         let most = Duration::ZERO;
-        let error = engine.executor().time_matrices(shape, 0, tokens, &schedule, most);
+        let error = engine.time_matrices(shape, 0, tokens, &schedule, most);
         error.unwrap_err().to_string()
     };
     let none = MatrixShape { cols: 17, ..plain.clone() };

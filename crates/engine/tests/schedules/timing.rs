@@ -36,8 +36,8 @@ fn products_are_timed_beside_running_sequences() {
 
 /// Times all shapes, for few tokens and many, in several ways.
 fn time_all(engine: &mut Engine) {
-    let shapes = engine.executor().matrix_shapes()[0].clone();
-    let before = engine.executor().plan().clone();
+    let shapes = engine.matrix_shapes()[0].clone();
+    let before = engine.plan().clone();
     for used in shapes {
         assert!(used.matrices > 0, "{used:?}");
         let summed = used.shape.product == Product::Summed;
@@ -45,8 +45,7 @@ fn time_all(engine: &mut Engine) {
             for tokens in [1, 8] {
                 let splits = schedule.grid.splits;
                 let most = Duration::ZERO;
-                let executor = engine.executor();
-                let timed = executor.time_matrices(&used.shape, 0, tokens, &schedule, most);
+                let timed = engine.time_matrices(&used.shape, 0, tokens, &schedule, most);
                 match summed || splits == 1 {
                     true => assert!(timed.unwrap() > 0.0, "{used:?}"),
                     false => assert!(timed.unwrap_err().to_string().contains("columns")),
@@ -54,7 +53,7 @@ fn time_all(engine: &mut Engine) {
             }
         }
     }
-    assert_eq!(*engine.executor().plan(), before);
+    assert_eq!(*engine.plan(), before);
 }
 
 #[test]
@@ -64,21 +63,20 @@ fn what_is_timed_is_the_whole_product() {
         let sequence = engine.new_sequence().unwrap();
         let entry = BatchEntry { sequence, tokens: &[7; 4], outputs: Outputs::All };
         engine.step(&[entry]).unwrap();
-        let executor = engine.executor();
-        let bits = |executor: &graph::Executor| {
-            let logits = executor.logits();
+        let bits = |engine: &Engine| {
+            let logits = engine.logits();
             (0..4).flat_map(|i| logits.row(i)).map(|x| x.to_bits()).collect::<Vec<_>>()
         };
-        let shapes = executor.matrix_shapes().swap_remove(0);
+        let shapes = engine.matrix_shapes().swap_remove(0);
         // The matrix that makes logits, whose products can be seen: made-up activations, alike in all rows.
         let heads = shapes.iter().filter(|used| used.matrices == 1);
-        let mut all = vec![bits(executor)];
+        let mut all = vec![bits(&engine)];
         for schedule in [Schedule::default(), slice(3, 1), grid(2, 1), grid(3, 1)] {
             for used in heads.clone() {
                 let most = Duration::ZERO;
-                executor.time_matrices(&used.shape, 0, 4, &schedule, most).unwrap();
+                engine.time_matrices(&used.shape, 0, 4, &schedule, most).unwrap();
             }
-            let got = bits(executor);
+            let got = bits(&engine);
             assert!(got.chunks(300).all(|row| row == &got[..300]), "{mode:?}, {schedule:?}");
             all.push(got);
         }
@@ -89,8 +87,8 @@ fn what_is_timed_is_the_whole_product() {
 
 #[test]
 fn shapes_are_those_of_the_model() {
-    let mut engine = load(&qwen3(), (Numa::TensorParallel, 2, 4));
-    let levels = engine.executor().matrix_shapes();
+    let engine = load(&qwen3(), (Numa::TensorParallel, 2, 4));
+    let levels = engine.matrix_shapes();
     let [all] = levels.as_slice() else { panic!("one level") };
     let names: Vec<(&str, usize)> = all.iter().map(|u| (u.name.as_str(), u.matrices)).collect();
     // The vocabulary of 300 is 160 rows on one node and 140 on the other.

@@ -16,7 +16,7 @@ use crate::plan::Mode;
 use crate::step::StepInput;
 use crate::weight::MatrixId;
 use kernels::{ActKind, Kernels};
-use memory::probe::read_bytes;
+use measure::probe::read_bytes;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use threads::{Scope, View, Worker, thread_time};

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use arclight_kernels::{Kernels, Tiles, tile_bytes};
 use gguf::TensorType;
-use memory::probe::{Buffer, read_bytes};
+use measure::probe::{Buffer, read_bytes};
 use memory::{Error, HugePages, Policy};
 
 use crate::COLS;

@@ -1,7 +1,6 @@
 //! Systems that place memory by themselves. What would make something faster is taken and does nothing; what would have to
 //! tell or to do something is refused as unsupported.
 
-use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -64,16 +63,6 @@ pub(crate) fn open_direct(_: &Path) -> io::Result<File> {
 }
 
 pub(crate) fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<usize> {
-    unsupported()
-}
-
-/// # Safety
-/// None; Linux has some.
-pub(crate) unsafe fn open_counter(_: *const c_void, _: i32, _: i32) -> io::Result<File> {
-    unsupported()
-}
-
-pub(crate) fn control_counter(_: &File, _: u32) -> io::Result<()> {
     unsupported()
 }
 

@@ -10,7 +10,8 @@ use crate::http::{Body, Client, Framing, respond};
 use crate::lenient::whole;
 use crate::normal::{self, ChatRequest, Constraint, Generation, Whole};
 use crate::openai::tools::told_left_out;
-use crate::state::{self, App};
+use crate::stamp;
+use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use axum::http::HeaderMap;
@@ -140,7 +141,7 @@ pub(crate) async fn messages(
     let edits = fields.context_management.as_ref().is_some_and(|edits| !edits.is_null());
     let (mut request, left_out) = request(&app, client, fields)?;
     request.generation.room = body.into_room();
-    let head = Head { id: state::id("msg_"), model, limit, edits };
+    let head = Head { id: stamp::id("msg_"), model, limit, edits };
     let answer = answer(&app, request, head, stream).await?;
     Ok(told_left_out(answer, &left_out))
 }
@@ -307,7 +308,7 @@ fn content(whole: Whole) -> Vec<Json> {
         let input = serde_json::from_str::<Json>(&call.arguments).ok().filter(Json::is_object);
         blocks.push(json!({
             "type": "tool_use",
-            "id": state::id("toolu_"),
+            "id": stamp::id("toolu_"),
             "name": call.name,
             "input": input.unwrap_or_else(|| json!({})),
         }));

@@ -5,7 +5,7 @@ use super::wire::{self, Head};
 use crate::fault::Fault;
 use crate::http::{Frame, Translate};
 use crate::normal::{Answer, Delta, Event, Finish};
-use crate::state;
+use crate::stamp;
 use chat::Segment;
 use serde_json::{Value as Json, json};
 
@@ -100,7 +100,7 @@ impl Translate for MessageStream {
                 self.grow(&json!({"type": "text_delta", "text": text}), out);
             }
             Event::Segment(Segment::ToolCall { name, .. }) => {
-                let id = state::id("toolu_");
+                let id = stamp::id("toolu_");
                 let block = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
                 self.begin_block(Block::ToolUse, &block, out);
             }

@@ -1,14 +1,15 @@
 //! Batches as clients ask for them: `POST` and `GET /v1/batches`, `GET /v1/batches/{id}`,
 //! `POST /v1/batches/{id}/cancel`.
 
+use super::access::{disk, owner, store};
 use super::files::{self, ListQuery, page};
 use super::object::{BatchError, Counts, KeptBatch, Status, Times, Usage};
-use super::upload::{disk, kept};
-use super::{owner, store};
+use super::upload::kept;
 use crate::fault::Fault;
 use crate::http::{Body, Client, Named};
 use crate::owned::owned;
-use crate::state::{self, App};
+use crate::stamp;
+use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, State};
@@ -178,9 +179,9 @@ pub(crate) async fn create(
         let fault = Fault::new(StatusCode::TOO_MANY_REQUESTS, message).code("too_many_batches");
         return Err(Fault { retry_after: Some(60), ..fault });
     }
-    let created_at = state::now();
+    let created_at = stamp::now();
     let batch = KeptBatch {
-        id: state::id("batch_"),
+        id: stamp::id("batch_"),
         owner,
         endpoint: fields.endpoint,
         model: None,
@@ -188,8 +189,8 @@ pub(crate) async fn create(
         completion_window: fields.completion_window,
         status: Status::Validating,
         errors: Vec::new(),
-        output: state::id("file-"),
-        error: state::id("file-"),
+        output: stamp::id("file-"),
+        error: stamp::id("file-"),
         output_file_id: None,
         error_file_id: None,
         output_expires_after,
@@ -289,7 +290,7 @@ pub(crate) async fn cancel(
         match batch.status {
             Status::Validating | Status::InProgress => {
                 batch.status = Status::Cancelling;
-                batch.times.cancelling_at = Some(state::now());
+                batch.times.cancelling_at = Some(stamp::now());
             }
             Status::Cancelling => {}
             status => return Err(status),

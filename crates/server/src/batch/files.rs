@@ -1,11 +1,10 @@
 //! Files that were sent, and those of answers: `GET /v1/files`, `GET` and `DELETE /v1/files/{id}`,
 //! `GET /v1/files/{id}/content`.
 
+use super::access::{disk, owner, store};
 use super::disk::apart;
 use super::object::KeptFile;
 use super::store::FileStore;
-use super::upload::disk;
-use super::{owner, store};
 use crate::fault::Fault;
 use crate::http::{Client, Named};
 use crate::state::App;

@@ -139,6 +139,11 @@ impl Done {
         new
     }
 
+    /// Number of marked lines.
+    pub(super) fn count(&self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
     pub(super) fn has(&self, line: u64) -> bool {
         self.0.get((line / 64) as usize).is_some_and(|word| word & (1 << (line % 64)) != 0)
     }

@@ -7,6 +7,7 @@
 //!
 //! All is kept in one folder (`store`): `files/ID.json` with `files/ID.data`, and `batches/ID.json`.
 
+mod access;
 mod batches;
 mod check;
 mod disk;
@@ -24,12 +25,9 @@ pub use store::{FileOptions, FileStore};
 pub(crate) use upload::UploadForm;
 pub(crate) use work::{Gate, Worker, has_room};
 
-use crate::fault::Fault;
-use crate::http::Client;
 use crate::state::App;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::StatusCode;
 use axum::routing::{get, post};
 use std::sync::Arc;
 
@@ -44,31 +42,4 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/v1/batches", post(batches::create).get(batches::list))
         .route("/v1/batches/{id}", get(batches::one))
         .route("/v1/batches/{id}/cancel", post(batches::cancel))
-}
-
-/// Works on the batches of a server with one model, if there are any.
-pub(crate) fn worker(app: &Arc<App>) -> Option<Worker> {
-    let store = app.options.files.clone()?;
-    let of = app.clone();
-    let gate: Gate = Box::new(move |running| {
-        of.model().is_ok_and(|model| has_room(std::iter::once(&*model), running))
-    });
-    let lines = crate::http::routes().with_state(app.clone());
-    Some(Worker::new(store, lines, app.options.keys.clone(), app.options.body_limit, gate))
-}
-
-/// Where files are kept.
-///
-/// # Errors
-/// 501 if they are not.
-fn store(app: &App) -> Result<&FileStore, Fault> {
-    app.options.files.as_ref().ok_or_else(|| {
-        let message = "this server keeps no files and runs no batches: start it with --files-dir";
-        Fault::new(StatusCode::NOT_IMPLEMENTED, message).code("not_supported")
-    })
-}
-
-/// Whose a client's files and batches are. Without keys they are everybody's.
-fn owner(app: &App, client: Client) -> String {
-    app.options.keys.of(client.0).map(|key| key.owner().to_owned()).unwrap_or_default()
 }

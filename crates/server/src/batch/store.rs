@@ -3,7 +3,7 @@
 use super::disk::{Budget, apart, sync_folder, write_whole};
 use super::object::{KeptBatch, KeptFile};
 use crate::error::Error;
-use crate::state::now;
+use crate::stamp::now;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{HashMap, HashSet};

@@ -1,14 +1,14 @@
 //! `POST /v1/files`: a form with a file, written to the disk as it arrives.
 
+use super::access::{disk, owner, store};
 use super::disk::{apart, sync_folder};
 use super::files::FileObject;
 use super::object::KeptFile;
 use super::store::{FileStore, MOST};
-use super::{owner, store};
-use crate::disk::refused;
 use crate::fault::Fault;
 use crate::http::Client;
-use crate::state::{self, App};
+use crate::stamp;
+use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::multipart::{Field, MultipartError};
 use axum::extract::{Extension, FromRequest, Multipart, Request, State};
@@ -104,7 +104,7 @@ pub(crate) async fn create(
             return Err(Fault::unsupported("purpose", message));
         }
     }
-    let created_at = state::now();
+    let created_at = stamp::now();
     let expires_at = match (&form.anchor, &form.seconds) {
         (None, None) => None,
         (anchor, Some(seconds)) if anchor.as_deref().is_none_or(|a| a == "created_at") => {
@@ -173,10 +173,6 @@ fn full(message: String) -> Fault {
     Fault::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("storage_full")
 }
 
-pub(super) fn disk(error: &io::Error) -> Fault {
-    refused("the folder of --files-dir", error)
-}
-
 /// A file that is being sent. It is gone if not all of it comes.
 struct Part {
     store: FileStore,
@@ -198,7 +194,7 @@ impl Drop for Part {
 
 impl Part {
     async fn create(store: &FileStore) -> Result<Part, Fault> {
-        let (store, id) = (store.clone(), state::id("file-"));
+        let (store, id) = (store.clone(), stamp::id("file-"));
         // The thread has the part until its file is there: a client that hangs up leaves no file.
         let work = move || -> io::Result<Part> {
             let path = store.part(&id);

@@ -1,6 +1,6 @@
 //! Batches as they are worked on.
 //!
-//! Each batch is a task: it reads a line, waits for its turn, and has the line answered by the routes that answer live
+//! Each batch is a task: it waits for its turn, reads a line, and has the line answered by the routes that answer live
 //! requests. Batches take turns line by line. A line has its turn when no request waits and, beside those that run, a
 //! slot is left for a live one; in the queue it is behind all of them. What is answered is appended and synced before
 //! the next line begins, so memory has no more than the lines that run. The number of a line is in the id of its
@@ -14,7 +14,8 @@ use super::store::FileStore;
 use crate::fault::Fault;
 use crate::http::{Client, Rank};
 use crate::keys::{KeyLease, Keys};
-use crate::state::{self, Model, now};
+use crate::model::Model;
+use crate::stamp::{self, now};
 use axum::Router;
 use axum::body::Body as HttpBody;
 use axum::http::{Request, StatusCode, header};
@@ -27,19 +28,43 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 use tracing::Instrument;
 
-/// Whether there is room for a line, beside so many that run.
-pub(crate) type Gate = Box<dyn Fn(usize) -> bool + Send + Sync>;
+/// Whether models have room for a line, for a number of lines that run.
+pub(crate) struct Gate {
+    is_open: Box<dyn Fn(usize) -> bool + Send + Sync>,
+    /// Is notified whenever a closed gate may have opened.
+    changed: Arc<Notify>,
+}
+
+impl Gate {
+    pub(crate) fn new(
+        changed: Arc<Notify>,
+        is_open: impl Fn(usize) -> bool + Send + Sync + 'static,
+    ) -> Gate {
+        Gate { is_open: Box::new(is_open), changed }
+    }
+
+    /// Waits until there is room for a line.
+    async fn opened(&self, running: &AtomicUsize) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Before the question: a change after it ends the wait.
+            changed.as_mut().enable();
+            if (self.is_open)(running.load(SeqCst)) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
 
 /// Lines of all batches that run at once, whatever the model has room for.
 const LINES: usize = 256;
-
-/// How often it is looked whether there is room.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// How often it is looked whether the time of files is over, and whether the disk takes the end of a batch again.
 const TIDY: Duration = Duration::from_secs(10);
@@ -57,11 +82,10 @@ const PIECE: usize = 1000;
 pub(crate) fn has_room<'m>(models: impl Iterator<Item = &'m Model>, running: usize) -> bool {
     let (mut slots, mut busy, mut waiting) = (0, 0, 0);
     for model in models {
-        slots += model.replicas.replicas().iter().map(|one| one.sequences).sum::<usize>();
-        for replica in model.replicas.status() {
-            busy += replica.running;
-            waiting += replica.waiting;
-        }
+        let now = model.replicas.occupancy();
+        slots += model.replicas.slots();
+        busy += now.running;
+        waiting += now.waiting;
     }
     // Lines that run are not in the queue from their first moment on.
     waiting == 0 && busy.max(running) < slots.saturating_sub(1).max(1)
@@ -87,6 +111,7 @@ pub(crate) struct Worker {
 struct Turn {
     client: Client,
     running: Arc<AtomicUsize>,
+    changed: Arc<Notify>,
     _lease: Option<KeyLease>,
     _permit: OwnedSemaphorePermit,
 }
@@ -94,6 +119,7 @@ struct Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.running.fetch_sub(1, SeqCst);
+        self.changed.notify_waiters();
     }
 }
 
@@ -262,7 +288,8 @@ impl Worker {
         let id = &*batch.id;
         let path = self.store.data(&batch.input_file_id);
         let mut reader = Some(Reader::open(path.clone(), self.line_bytes).await?);
-        let mut next: Option<(u64, Raw)> = None;
+        // Lines that are neither answered nor begun.
+        let mut unread = batch.counts.total.saturating_sub(done.count());
         let mut running: JoinSet<(u64, Answer)> = JoinSet::new();
         let end = loop {
             let changed = self.store.0.changed.notified();
@@ -276,15 +303,10 @@ impl Worker {
             if left == 0 {
                 break End::Expired;
             }
-            if next.is_none()
-                && let Some(from) = reader.take()
-            {
-                let (from, read) = from.next(&mut done).await?;
-                // What is finished is not read again.
-                reader = read.is_some().then_some(from);
-                next = read;
+            if unread == 0 {
+                reader = None;
             }
-            if next.is_none() && running.is_empty() {
+            if reader.is_none() && running.is_empty() {
                 break End::Completed;
             }
             tokio::select! {
@@ -298,11 +320,16 @@ impl Worker {
                     let all = all.into_iter().filter_map(Result::ok).collect();
                     outputs = self.append(id, outputs, all, &mut done).await?;
                 }
-                turn = self.turn(&batch.owner), if next.is_some() => {
-                    if let Some((number, raw)) = next.take() {
-                        let answer = self.clone().answer(batch.clone(), number, raw, turn);
-                        running.spawn(answer.map(move |answer| (number, answer)).in_current_span());
-                    }
+                // The line is read after that: lines that wait take no memory.
+                turn = self.turn(&batch.owner), if reader.is_some() => {
+                    let Some(from) = reader.take() else { continue };
+                    let (from, read) = from.next(&mut done).await?;
+                    // Without a line the file has ended early.
+                    let Some((number, raw)) = read else { continue };
+                    unread -= 1;
+                    reader = Some(from);
+                    let answer = self.clone().answer(batch.clone(), number, raw, turn);
+                    running.spawn(answer.map(move |answer| (number, answer)).in_current_span());
                 }
             }
         };
@@ -428,9 +455,7 @@ impl Worker {
             let Ok(permit) = permit else { return std::future::pending().await };
             // The gate is asked by one line at a time, which then counts as running: others wait for that.
             let first = self.first.lock().await;
-            while !(self.gate)(self.running.load(SeqCst)) {
-                tokio::time::sleep(LOOK).await;
-            }
+            self.gate.opened(&self.running).await;
             let (client, lease) = match (self.keys.is_empty(), self.keys.of_owner(owner)) {
                 (true, _) => (0, None),
                 (false, Some(key)) => match key.begin_later() {
@@ -451,6 +476,7 @@ impl Worker {
             return Turn {
                 client: Client(client, Rank::Later),
                 running: self.running.clone(),
+                changed: self.gate.changed.clone(),
                 _lease: lease,
                 _permit: permit,
             };
@@ -478,7 +504,7 @@ impl Worker {
         let response = asked.unwrap_or_else(|_| {
             tracing::error!(number, "the handler of a line panicked");
             let fault = Fault::internal("the server has a fault; its log tells more");
-            let (status_code, request_id) = (fault.status.as_u16(), state::id("req-"));
+            let (status_code, request_id) = (fault.status.as_u16(), stamp::id("req-"));
             Response { status_code, request_id, body: told(&fault) }
         });
         let id = Answer::id_of(batch.tag(), number);
@@ -497,7 +523,7 @@ impl Worker {
         drop(body);
         let (mut tries, mut wait) = (1, WAIT.0);
         loop {
-            let request_id = state::id("req-");
+            let request_id = stamp::id("req-");
             let request = Request::post(&url)
                 .header(header::CONTENT_TYPE, "application/json")
                 .extension(client)
@@ -612,5 +638,46 @@ impl Reader {
         let (lines, known, found) = apart(read).await?;
         *done = known;
         Ok((Reader(lines), found?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_closed_gate_is_asked_again_only_after_a_change() {
+        let (open, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (changed, running) = (Arc::new(Notify::new()), AtomicUsize::new(0));
+        let (is_open, count) = (open.clone(), asked.clone());
+        let gate = Gate::new(changed.clone(), move |_| {
+            count.fetch_add(1, SeqCst);
+            is_open.load(SeqCst)
+        });
+        let mut wait = Box::pin(gate.opened(&running));
+        for _ in 0..3 {
+            assert!(wait.as_mut().now_or_never().is_none());
+        }
+        assert_eq!(asked.load(SeqCst), 1);
+        changed.notify_waiters();
+        assert!(wait.as_mut().now_or_never().is_none());
+        assert_eq!(asked.load(SeqCst), 2);
+        open.store(true, SeqCst);
+        assert!(wait.as_mut().now_or_never().is_none());
+        changed.notify_waiters();
+        assert!(wait.as_mut().now_or_never().is_some());
+        assert_eq!(asked.load(SeqCst), 3);
+    }
+
+    #[test]
+    fn a_change_during_the_question_is_not_lost() {
+        let (changed, running) = (Arc::new(Notify::new()), AtomicUsize::new(0));
+        let (notify, asked) = (changed.clone(), AtomicUsize::new(0));
+        let gate = Gate::new(changed, move |_| {
+            notify.notify_waiters();
+            asked.fetch_add(1, SeqCst) > 0
+        });
+        assert!(gate.opened(&running).now_or_never().is_some());
     }
 }

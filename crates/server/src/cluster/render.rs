@@ -7,7 +7,8 @@ use crate::normal;
 use crate::openai::chat::{self, ChatBody};
 use crate::openai::completions::{TextBody, texts};
 use crate::openai::sampling::Sampling;
-use crate::state::{self, App};
+use crate::stamp;
+use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use schemars::JsonSchema;
@@ -30,11 +31,11 @@ pub(crate) async fn chat(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<JsonBody<Rendered>, Fault> {
-    let (fields, sampling): (ChatBody, Sampling) = (body.json().await?, body.json().await?);
+    let (fields, sampling): (ChatBody, Sampling) = body.pair().await?;
     let model = app.shown(fields.model.as_deref());
     let request = chat::request(&app, client, fields, sampling)?;
     let token_ids = normal::count(&app, request).await?;
-    Ok(JsonBody(Rendered { request_id: state::id("chatcmpl-"), model, token_ids }))
+    Ok(JsonBody(Rendered { request_id: stamp::id("chatcmpl-"), model, token_ids }))
 }
 
 /// Those of texts, one by one.
@@ -48,7 +49,7 @@ pub(crate) async fn completions(
     let prompts = texts(fields.prompt, "prompt")?;
     let suffix = fields.suffix.filter(|suffix| !suffix.is_empty());
     let rendered =
-        |token_ids| Rendered { request_id: state::id("cmpl-"), model: model.clone(), token_ids };
+        |token_ids| Rendered { request_id: stamp::id("cmpl-"), model: model.clone(), token_ids };
     let all = normal::prompt_tokens(&app, prompts, suffix).await?;
     Ok(JsonBody(all.into_iter().map(rendered).collect()))
 }

@@ -15,6 +15,7 @@
 //! - Until its first request a connection may wait for the read timeout, the TLS handshake included; between
 //!   requests for [`IDLE`]. An answer that HTTP/2's flow control holds back is bounded by the number alone.
 
+use super::reserve::{FURTHER, LEAST_WAITING, RESERVE};
 use super::sides::Side;
 use crate::fault::Fault;
 use crate::options::Options;
@@ -28,20 +29,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
-
-/// Requests of one side that are served while all connections are busy.
-const RESERVE: usize = 32;
-
-/// Connections that can wait, whatever the options say.
-const LEAST_WAITING: usize = 64;
-
-/// Files beyond those of connections that serve or wait: both reserves, and one connection that was just accepted.
-const FURTHER: usize = 2 * RESERVE + 1;
-
-/// Files that connections need at most.
-pub(crate) fn files(options: &Options) -> usize {
-    options.connections + options.connections.max(LEAST_WAITING) + FURTHER
-}
 
 /// Time that a connection may wait between requests. Gateways keep idle connections for 60 s mostly, and have to be
 /// the first to close them.

@@ -114,7 +114,7 @@ pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next:
     });
     let id = id.cloned().unwrap_or_else(|| {
         // Letters and digits always are a header's value.
-        HeaderValue::from_str(&crate::state::id("req-")).unwrap_or(HeaderValue::from_static("req"))
+        HeaderValue::from_str(&crate::stamp::id("req-")).unwrap_or(HeaderValue::from_static("req"))
     });
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let is_page = page::has(&path);

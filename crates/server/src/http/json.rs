@@ -1,9 +1,14 @@
 //! JSON of requests: what it costs is counted before it is read, each field is read once, and faults are named.
+//!
+//! One pass over a body finds its [`Fields`] and makes no values. A type then reads the fields that it has. Two types
+//! of one body, such as a chat request and its sampling parameters, make each value once in this way.
 
 use crate::fault::Fault;
-use serde::de::value::MapDeserializer;
-use serde::de::{DeserializeOwned, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use bytes::Bytes;
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Error as _, IntoDeserializer, MapAccess, Visitor,
+};
+use serde::{Deserialize, Deserializer, forward_to_deserialize_any};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 use std::fmt;
@@ -94,8 +99,8 @@ impl Cost {
         if memory <= most {
             return Ok(());
         }
-        // What is no JSON is refused when it is read.
-        let fields = Fields::of(text).map(|fields| fields.0).unwrap_or_default();
+        // A text that is no JSON is refused when it is read.
+        let fields = listed(text).unwrap_or_default();
         let cost = |(_, text): &(String, &RawValue)| Cost::of(text.get().as_bytes()).memory();
         let largest = fields.iter().max_by_key(|field| cost(field));
         let values = self.more + self.lists + self.objects;
@@ -131,61 +136,132 @@ fn string(text: &[u8]) -> usize {
     text.len()
 }
 
-/// The fields of an object, as they stand in the text.
-struct Fields<'a>(Vec<(String, &'a RawValue)>);
+/// The fields of a body, in its order, each with the text of its value, which shares the body's memory.
+#[derive(Debug)]
+pub(crate) struct Fields(Vec<(String, Bytes)>);
 
-impl<'a> Fields<'a> {
-    /// Goes through the text, and makes no values.
-    fn of(text: &'a [u8]) -> Result<Fields<'a>, serde_json::Error> {
-        let mut reader = serde_json::Deserializer::from_slice(text);
-        let fields = Fields::deserialize(&mut reader)?;
-        reader.end()?;
-        Ok(fields)
-    }
-
-    /// The fields that `T` has.
-    fn read<T: DeserializeOwned>(&self) -> Result<T, Fault> {
-        let fields = self.0.iter().map(|(name, text)| (name.as_str(), *text));
-        serde_path_to_error::deserialize(MapDeserializer::new(fields)).map_err(named)
-    }
-}
-
-impl<'de> Deserialize<'de> for Fields<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'de>, D::Error> {
-        struct All;
-        impl<'de> Visitor<'de> for All {
-            type Value = Fields<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
+impl Fields {
+    /// Finds the fields. The values are checked, and not made.
+    ///
+    /// # Errors
+    /// 400 with the place for a text that is not JSON, and 400 for another value than an object.
+    pub(crate) fn of(body: &Bytes) -> Result<Fields, Fault> {
+        let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
+        match first {
+            None => Err(Fault::invalid("the body is empty: it must be a JSON object")),
+            Some(b'{') => {
+                let fields = listed(body).map_err(|error| malformed(&error))?.into_iter();
+                let own = |text: &RawValue| body.slice_ref(text.get().as_bytes());
+                Ok(Fields(fields.map(|(name, text)| (name, own(text))).collect()))
             }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
-                let mut fields = Vec::new();
-                while let Some(field) = map.next_entry()? {
-                    fields.push(field);
-                }
-                Ok(Fields(fields))
-            }
+            // A list would do for a struct, field by field.
+            Some(_) => Err(match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
+                Ok(_) => Fault::invalid("the body must be a JSON object").code("invalid_type"),
+                Err(error) => malformed(&error),
+            }),
         }
-        deserializer.deserialize_map(All)
+    }
+
+    /// Reads a type from the fields that it has. Others are skipped without a look at their text.
+    ///
+    /// # Errors
+    /// 400 with the field that has the wrong type.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Fault> {
+        serde_path_to_error::deserialize(self).map_err(named)
     }
 }
 
-/// Reads a body's JSON. Fields that `T` does not have are ignored.
-///
-/// # Errors
-/// 400 with the place, for what is no JSON, and with the field, for what has the wrong type.
-pub(crate) fn json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Fault> {
-    fields(text)?.read()
+impl<'de> Deserializer<'de> for &'de Fields {
+    type Error = serde_json::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        visitor.visit_map(Walk { rest: self.0.iter(), wanted: None, text: None })
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        wanted: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        visitor.visit_map(Walk { rest: self.0.iter(), wanted: Some(wanted), text: None })
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
 }
 
-/// Reads a body's JSON as two types, each with some of its fields.
+/// A walk over fields: all, or those of the names that are wanted.
+struct Walk<'de> {
+    rest: std::slice::Iter<'de, (String, Bytes)>,
+    wanted: Option<&'static [&'static str]>,
+    /// The value of the name that was given last.
+    text: Option<&'de Bytes>,
+}
+
+impl<'de> MapAccess<'de> for Walk<'de> {
+    type Error = serde_json::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Self::Error> {
+        let wanted = self.wanted;
+        let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted.contains(&name));
+        let Some((name, text)) = self.rest.find(|(name, _)| is_wanted(name)) else {
+            return Ok(None);
+        };
+        self.text = Some(text);
+        seed.deserialize(name.as_str().into_deserializer()).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(
+        &mut self,
+        seed: V,
+    ) -> Result<V::Value, Self::Error> {
+        let text = self.text.take().ok_or_else(|| Self::Error::custom("a value without a name"))?;
+        seed.deserialize(&mut serde_json::Deserializer::from_slice(text))
+    }
+}
+
+/// The fields of an object with the texts of their values. It makes no values.
+fn listed(text: &[u8]) -> Result<Vec<(String, &RawValue)>, serde_json::Error> {
+    struct Listed<'a>(Vec<(String, &'a RawValue)>);
+    struct All;
+
+    impl<'de> Visitor<'de> for All {
+        type Value = Listed<'de>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Listed<'de>, A::Error> {
+            let mut fields = Vec::new();
+            while let Some(field) = map.next_entry()? {
+                fields.push(field);
+            }
+            Ok(Listed(fields))
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Listed<'de> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Listed<'de>, D::Error> {
+            deserializer.deserialize_map(All)
+        }
+    }
+
+    serde_json::from_slice::<Listed<'_>>(text).map(|listed| listed.0)
+}
+
+/// Reads the JSON of a caller in this process as two types, each with the fields that it has.
 ///
 /// # Errors
-/// As of [`json`].
+/// As of [`Fields::of`] and [`Fields::read`].
 pub(crate) fn pair<A: DeserializeOwned, B: DeserializeOwned>(text: &[u8]) -> Result<(A, B), Fault> {
-    let fields = fields(text)?;
+    let fields = Fields::of(&Bytes::copy_from_slice(text))?;
     Ok((fields.read()?, fields.read()?))
 }
 
@@ -215,19 +291,6 @@ pub(crate) fn compact(value: &RawValue) -> Box<RawValue> {
     }
     text.push_str(rest);
     RawValue::from_string(text).unwrap_or_else(|_| value.to_owned())
-}
-
-fn fields(text: &[u8]) -> Result<Fields<'_>, Fault> {
-    let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
-    match first {
-        None => Err(Fault::invalid("the body is empty: it must be a JSON object")),
-        Some(b'{') => Fields::of(text).map_err(|error| malformed(&error)),
-        // A list would do for a struct, field by field.
-        Some(_) => Err(match serde_json::from_slice::<serde::de::IgnoredAny>(text) {
-            Ok(_) => Fault::invalid("the body must be a JSON object").code("invalid_type"),
-            Err(error) => malformed(&error),
-        }),
-    }
 }
 
 /// The fault of a field.
@@ -301,22 +364,65 @@ mod tests {
         assert_eq!(compact(&value).get(), "{\"a b\":[1,\"\\\" \\\\\",\"\u{e4} \"],\"c\":null}");
     }
 
+    #[derive(Debug, Deserialize)]
+    struct A {
+        a: u32,
+    }
+
+    #[derive(Debug, Deserialize)]
+    struct B {
+        b: Vec<String>,
+    }
+
+    fn read<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
+        Fields::of(&Bytes::copy_from_slice(text.as_bytes()))?.read()
+    }
+
     #[test]
-    fn a_body_is_read_as_two_types_at_once() {
-        #[derive(Deserialize)]
-        struct A {
-            a: u32,
-        }
-        #[derive(Deserialize)]
-        struct B {
-            b: Vec<String>,
-        }
-        let (a, b): (A, B) = pair(br#"{"b": ["x"], "a": 1, "c": {}}"#).unwrap();
+    fn faults_name_the_field() {
+        assert_eq!(read::<A>(r#"{"a": 1, "c": {}}"#).unwrap().a, 1);
+        let fault = read::<A>(r#"{"a": "x"}"#).unwrap_err();
+        assert_eq!((fault.param.as_deref(), fault.code), (Some("a"), Some("invalid_type")));
+        assert_eq!(fault.message, "a: invalid type: string \"x\", expected u32");
+        let fault = read::<B>(r#"{"a": 1, "b": [1]}"#).unwrap_err();
+        assert_eq!(fault.param.as_deref(), Some("b[0]"));
+        assert_eq!(read::<A>(r#"{"a": 1, "a": 1}"#).unwrap_err().message, "a is there twice");
+        assert_eq!(read::<A>(r#"{"b": []}"#).unwrap_err().message, "a is missing");
+        let fault = read::<B>(r#"{"b": ["\ud800"]}"#).unwrap_err();
+        assert_eq!((fault.param, fault.code), (None, Some("invalid_json")));
+        let message = |text: &str| read::<A>(text).unwrap_err().message;
+        let place = "the body is not valid JSON: trailing comma at line 1 column 9";
+        assert_eq!(message(r#"{"a": 1,}"#), place);
+        assert_eq!(message("[1]"), "the body must be a JSON object");
+        assert_eq!(message(" "), "the body is empty: it must be a JSON object");
+        assert_eq!(read::<A>("[").unwrap_err().code, Some("invalid_json"));
+    }
+
+    #[test]
+    fn each_value_is_read_once() {
+        // Half of a character is found when a value is made, and not before.
+        let body = Bytes::from_static(br#"{"b": ["x"], "a": 1, "c": "\ud800"}"#);
+        let fields = Fields::of(&body).unwrap();
+        let (a, b): (A, B) = (fields.read().unwrap(), fields.read().unwrap());
         assert_eq!((a.a, b.b), (1, vec!["x".to_owned()]));
-        let fault = |text: &str| pair::<A, B>(text.as_bytes()).map(|_| ()).unwrap_err();
-        assert_eq!(fault(r#"{"a": 1, "b": [1]}"#).param.as_deref(), Some("b[0]"));
-        assert_eq!(fault(r#"{"a": 1, "a": 1, "b": []}"#).message, "a is there twice");
-        assert_eq!(fault(r#"{"b": []}"#).message, "a is missing");
-        assert_eq!(fault(r#"{"a": 1, "b": ["\ud800"]}"#).code, Some("invalid_json"));
+        let names: Vec<&str> = fields.0.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["b", "a", "c"]);
+        // The texts are parts of the body.
+        assert!(fields.0.iter().all(|(_, text)| body.as_ptr_range().contains(&text.as_ptr())));
+        let mut walk = Walk { rest: fields.0.iter(), wanted: Some(&["a"]), text: None };
+        assert_eq!(walk.next_key::<String>().unwrap().as_deref(), Some("a"));
+        assert_eq!(walk.next_value::<u32>().unwrap(), 1);
+        assert_eq!(walk.next_key::<String>().unwrap(), None);
+    }
+
+    #[test]
+    fn a_second_name_of_a_field_is_wanted_as_well() {
+        #[derive(Deserialize)]
+        struct Renamed {
+            #[serde(rename = "type", alias = "kind")]
+            word: String,
+        }
+        assert_eq!(read::<Renamed>(r#"{"kind": "x"}"#).unwrap().word, "x");
+        assert_eq!(read::<Renamed>(r#"{"type": "x"}"#).unwrap().word, "x");
     }
 }

@@ -3,12 +3,12 @@
 use super::connections::{Connections, Seat};
 use super::gate::Peer;
 use super::held::Held;
-use super::router::router;
+use super::router::{router, routes};
 use super::sides::Side;
 use super::sockets::{Accepted, Listener};
 use super::stall::Stalling;
 use super::tls::Tls;
-use crate::batch::{self, Worker};
+use crate::batch::{Gate, Worker, has_room};
 use crate::error::Error;
 use crate::models::{self, Models};
 use crate::options::Options;
@@ -55,6 +55,17 @@ fn run(worker: Worker) -> Background {
     Box::pin(Arc::new(worker).run())
 }
 
+/// Works on the batches of a server with one model, if there are any.
+fn worker(app: &Arc<App>) -> Option<Worker> {
+    let store = app.options.files.clone()?;
+    let of = app.clone();
+    let gate = Gate::new(app.released.clone(), move |running| {
+        of.model().is_ok_and(|model| has_room(std::iter::once(&*model), running))
+    });
+    let lines = routes().with_state(app.clone());
+    Some(Worker::new(store, lines, app.options.keys.clone(), app.options.body_limit, gate))
+}
+
 impl Site for App {
     fn options(&self) -> Arc<Options> {
         self.now()
@@ -69,7 +80,7 @@ impl Site for App {
     }
 
     fn background(self: Arc<Self>) -> Option<Background> {
-        batch::worker(&self).map(run)
+        worker(&self).map(run)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Which path leads where, and what stands before all of them.
 
+use super::path::no_route;
 use super::{connections, dialect, gate, origin, sides};
 use crate::cluster::render;
 use crate::error::Error;
@@ -146,11 +147,6 @@ fn cors(origins: &[String]) -> Result<CorsLayer, Error> {
         .allow_methods([Method::GET, Method::POST, Method::DELETE, Method::OPTIONS])
         .allow_headers(tower_http::cors::AllowHeaders::mirror_request())
         .expose_headers([HeaderName::from_static("x-request-id"), LEFT_OUT, header::RETRY_AFTER]))
-}
-
-pub(super) async fn no_route(uri: Uri) -> Fault {
-    let message = format!("there is no {}: /openapi.json tells what there is", uri.path());
-    Fault::new(StatusCode::NOT_FOUND, message).code("unknown_url")
 }
 
 async fn no_method(method: Method, uri: Uri) -> Fault {

@@ -1,6 +1,6 @@
 //! Which side of the server a connection came to: what is for operators can have addresses of its own.
 
-use super::router::no_route;
+use super::path::no_route;
 use crate::page;
 use axum::extract::Request;
 use axum::http::Method;

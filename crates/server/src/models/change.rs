@@ -4,6 +4,7 @@
 
 use super::lifecycle::{Entry, apart, removed};
 use super::progress::{Reader, Reporter};
+use super::shapes::{CopyBody, CreateBody, DeleteBody, PullBody};
 use super::{ModelEntry, Models};
 use crate::fault::Fault;
 use crate::http::{Body, Client};
@@ -12,9 +13,7 @@ use crate::owned::owned;
 use axum::extract::{Extension, FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
@@ -77,90 +76,6 @@ pub trait ModelKeeper: Send + Sync {
     /// # Errors
     /// In words for the client.
     fn delete(&self, name: &str) -> Result<(), String>;
-}
-
-/// A model to bring.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(rename = "OllamaPull")]
-pub(crate) struct PullBody {
-    /// OWNER/REPO, OWNER/REPO:QUANT, OWNER/REPO:FILE or a short name.
-    #[schemars(required, length(min = 1))]
-    model: Option<String>,
-    /// The older name of `model`.
-    name: Option<String>,
-    /// Tell how far it is.
-    #[schemars(extend("default" = true))]
-    stream: Option<bool>,
-}
-
-/// A model to make of another.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(rename = "OllamaCreate")]
-pub(crate) struct CreateBody {
-    /// What it is called.
-    #[schemars(required, length(min = 1))]
-    model: Option<String>,
-    /// The older name of `model`.
-    name: Option<String>,
-    /// The model that it is made from: one that the server has.
-    #[schemars(required, length(min = 1))]
-    from: Option<String>,
-    /// What the model is told before a conversation.
-    system: Option<String>,
-    /// Its chat template, in Jinja.
-    template: Option<String>,
-    /// How tokens are chosen where a request does not say.
-    #[schemars(with = "Option<Map<String, Json>>")]
-    parameters: Option<Map<String, Json>>,
-    /// A text, or several.
-    license: Option<Json>,
-    /// Not supported.
-    #[schemars(with = "Option<()>")]
-    files: Option<Json>,
-    /// Not supported.
-    #[schemars(with = "Option<()>")]
-    adapters: Option<Json>,
-    /// Not supported.
-    #[schemars(with = "Option<()>")]
-    messages: Option<Json>,
-    /// Not supported.
-    #[schemars(with = "Option<()>")]
-    quantize: Option<Json>,
-    /// Not supported: use the other fields.
-    #[schemars(with = "Option<()>")]
-    modelfile: Option<Json>,
-    /// Tell how far it is.
-    #[schemars(extend("default" = true))]
-    stream: Option<bool>,
-}
-
-/// A model, and the name that it gets.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(rename = "OllamaCopy")]
-pub(crate) struct CopyBody {
-    /// The model's name.
-    source: String,
-    /// Its other name.
-    destination: String,
-}
-
-/// The model to remove.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(rename = "OllamaDelete")]
-pub(crate) struct DeleteBody {
-    /// One of its names.
-    #[schemars(required, length(min = 1))]
-    model: Option<String>,
-    /// The older name of `model`.
-    name: Option<String>,
-}
-
-/// The end of a pull, or of making a model.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "OllamaProgress")]
-pub(crate) struct Progress {
-    /// What happens now; `success` at the end.
-    status: String,
 }
 
 /// `POST /api/pull`. It goes on if the client does not wait for its end; a client that asks for the same model follows

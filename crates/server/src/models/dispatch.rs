@@ -46,7 +46,7 @@ pub(crate) fn worker(models: &Arc<Models>) -> Option<Worker> {
     let store = common.options.files.clone()?;
     let lines = routes().route_layer(middleware::from_fn_with_state(models.clone(), dispatch));
     let all = models.clone();
-    let gate: Gate = Box::new(move |running| {
+    let gate = Gate::new(common.released.clone(), move |running| {
         let entries = all.entries();
         let loaded = entries.iter().filter(|entry| all.is_loaded(entry));
         let loaded: Vec<_> = loaded.filter_map(|entry| entry.app.model().ok()).collect();

@@ -13,9 +13,10 @@ use super::machine::{Answer, Effect, Event, Id, Machine, Phase, Waiter};
 use super::{ModelEntry, ModelSource, Models};
 use crate::fault::Fault;
 use crate::http::routes;
+use crate::model::{Abilities, Info};
 use crate::options::Options;
-use crate::recover::{self, Mending};
-use crate::state::{Abilities, App, Info};
+use crate::recover::Mending;
+use crate::state::{App, refused};
 use axum::Router;
 use axum::http::StatusCode;
 use std::collections::HashMap;
@@ -192,6 +193,7 @@ impl Models {
     }
 
     fn carry_out(self: &Arc<Models>, mut shared: MutexGuard<'_, Shared>, event: Event) {
+        let may_release = !matches!(event, Event::Look);
         let mut actions = Vec::new();
         for effect in shared.machine.step(event, Instant::now()) {
             actions.extend(self.action(&mut shared, effect));
@@ -205,6 +207,9 @@ impl Models {
                 // A lease for a client that has gone ends here.
                 Action::Answer(to, given) => drop(to.send(given)),
             }
+        }
+        if may_release {
+            self.common.released.notify_waiters();
         }
     }
 
@@ -220,7 +225,7 @@ impl Models {
                     Answer::Leased => Ok(Some(Lease { models: self.clone(), id: entry.id })),
                     Answer::Unloaded => Ok(None),
                     Answer::CannotLoad(why) => Err(cannot_load(entry.app.name(), &why)),
-                    Answer::Later(why, again) => Err(recover::refused(&why, again)),
+                    Answer::Later(why, again) => Err(refused(&why, again)),
                     Answer::Removed => Err(removed(entry.app.name())),
                 };
                 Some(Action::Answer(to, given))
@@ -294,7 +299,9 @@ impl Models {
             // Threads are joined and memory is given back.
             move || {
                 let _ = caught(|| {
-                    entry.app.unload().into_iter().for_each(recover::end);
+                    if let Some(model) = entry.app.unload() {
+                        model.end(None);
+                    }
                     Ok(())
                 });
                 tracing::info!(model = entry.app.name(), "unloaded");

@@ -2,7 +2,9 @@
 
 use super::lifecycle::Entry;
 use super::machine::Phase;
+use super::shapes::{Changed, Named};
 use super::{Models, machine};
+use crate::blocking::blocking;
 use crate::fault::Fault;
 use crate::http::{Body, Client};
 use crate::metrics;
@@ -13,26 +15,8 @@ use crate::status::{ModelView, Views};
 use axum::Json as JsonBody;
 use axum::extract::{FromRequest, State};
 use axum::response::Response;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
-
-/// The model to load or to unload.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(rename = "ModelName")]
-pub(crate) struct Named {
-    /// One of its names.
-    model: String,
-}
-
-/// It was done.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "ModelChanged")]
-pub(crate) struct Changed {
-    #[schemars(extend("const" = true))]
-    success: bool,
-}
 
 fn described(models: &Models, entry: &Entry, name: &str) -> Model {
     let view = models.view(entry);
@@ -61,7 +45,7 @@ pub(super) fn one(models: &Models, name: &str) -> Result<Model, Fault> {
 /// `GET /api/tags`. Files that cannot be read are left out.
 pub(super) async fn tags(models: Arc<Models>) -> ollama::Models {
     // Files are opened.
-    let read = tokio::task::spawn_blocking(move || {
+    let read = blocking("the models could not be looked at", move || {
         let each = |entry: &Arc<Entry>| {
             let info = entry.info().ok()?;
             let tags = entry.app.options.names.iter();
@@ -85,12 +69,11 @@ pub(super) async fn show(
         key.check([&*name, entry.app.name()].into_iter())?;
     }
     // Files are opened, and a vocabulary is read.
-    let read = tokio::task::spawn_blocking(move || {
+    let read = blocking("the model could not be looked at", move || {
         let (info, abilities) = (entry.info()?, entry.abilities()?);
         Ok(ollama::Shown::of(&entry.app, &name, info, abilities))
     });
-    let shown = read.await.map_err(|_| Fault::internal("the model could not be looked at"))?;
-    shown.map(JsonBody).map_err(|why: String| Fault::unavailable(why).code("load_failed"))
+    read.await?.map(JsonBody).map_err(|why: String| Fault::unavailable(why).code("load_failed"))
 }
 
 /// `GET /api/ps`.

@@ -14,15 +14,16 @@ mod lifecycle;
 mod list;
 mod machine;
 mod progress;
+mod shapes;
 
-pub(crate) use change::{CopyBody, CreateBody, DeleteBody, Progress, PullBody};
 pub use change::{ModelKeeper, PullStep};
 pub(crate) use dispatch::{router, worker};
-pub(crate) use list::{Changed, Named};
+pub(crate) use shapes::{Changed, CopyBody, CreateBody, DeleteBody, Named, Progress, PullBody};
 
 use crate::error::Error;
+use crate::model::{Abilities, Info, Model};
 use crate::options::Options;
-use crate::state::{Abilities, App, Info, Model};
+use crate::state::App;
 use change::Changes;
 use lifecycle::{Entry, Shared};
 use machine::{Event, Machine};

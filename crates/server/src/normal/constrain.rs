@@ -2,7 +2,7 @@
 
 use super::request::{Constraint, ToolChoice};
 use crate::fault::Fault;
-use crate::state::Model;
+use crate::model::Model;
 use chat::{Tool, answer_grammar, tool_grammar};
 use grammar::{Matcher, Spec};
 

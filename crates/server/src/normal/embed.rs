@@ -1,10 +1,12 @@
 //! Texts as vectors: what the model's last layer makes of them, pooled and of length one.
 
+use super::beside::beside;
 use super::request::TextPrompt;
-use super::start::{beside, encode_plain, known_tokens};
+use super::start::{encode_plain, known_tokens};
 use crate::fault::Fault;
 use crate::http::{Client, Room};
-use crate::state::{App, Model};
+use crate::model::Model;
+use crate::state::App;
 use arclight_engine::{Adapted, Request, cut};
 use axum::http::StatusCode;
 

@@ -5,10 +5,12 @@
 //! turns. When a client leaves, the image that is being decoded is the last one of its request.
 
 use super::answer::PromptInfo;
-use super::start::beside;
+use super::beside::beside;
+use super::media::Media;
 use crate::disk::{self, Unread};
 use crate::fault::Fault;
-use crate::state::Model;
+use crate::hold::Hold;
+use crate::model::Model;
 use arclight_engine::Prompt;
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -43,37 +45,6 @@ enum Source {
     File(PathBuf),
     /// What stands for it in a prompt.
     Pieces(Arc<[Piece]>),
-}
-
-/// What images may be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Media {
-    /// Folder below which clients may name files; `None`: nowhere.
-    pub folder: Option<PathBuf>,
-    /// Pixels of an image at most.
-    pub pixels: u64,
-    /// Pixels of all images of a request at most.
-    pub all_pixels: u64,
-    /// Bytes of a file at most.
-    pub bytes: u64,
-    /// Images of a request at most.
-    pub images: usize,
-}
-
-impl Default for Media {
-    fn default() -> Media {
-        let pixels = Bounds::default().pixels;
-        let all_pixels = Media::all_pixels(pixels);
-        Media { folder: None, pixels, all_pixels, bytes: 16 << 20, images: 64 }
-    }
-}
-
-impl Media {
-    /// Pixels of all images of a request at most, where one may have `pixels`: four of the largest, and 256 million in
-    /// any case.
-    pub fn all_pixels(pixels: u64) -> u64 {
-        pixels.saturating_mul(4).max(256 << 20)
-    }
 }
 
 impl Image {
@@ -161,7 +132,7 @@ impl Image {
 /// # Errors
 /// 400 when one cannot be taken, there are too many, or they have too many pixels together.
 pub(super) async fn decode(
-    model: &Arc<Model>,
+    model: &Hold<Model>,
     images: Vec<Image>,
     media: &Media,
 ) -> Result<Vec<Image>, Fault> {

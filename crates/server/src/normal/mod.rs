@@ -9,6 +9,7 @@
 //! what came before. Dropping an answer cancels what it still computes.
 
 mod answer;
+mod beside;
 mod choice;
 mod constrain;
 mod embed;
@@ -16,6 +17,7 @@ mod event;
 mod guide;
 mod images;
 mod items;
+mod media;
 mod rank;
 mod request;
 mod rows;
@@ -23,15 +25,16 @@ mod shorten;
 mod start;
 
 pub use answer::{Answer, PromptInfo, Whole, WholeCall};
+pub(crate) use beside::beside;
 pub(crate) use embed::{EmbedRequest, embed};
 pub use event::{Delta, Event, Finish, Reason, TokenLogprob, TokenText};
-pub use images::Media;
 pub(crate) use images::{Image, shown_behind};
+pub use media::Media;
 pub(crate) use rank::{RankRequest, rank};
 pub(crate) use request::{
     ChatRequest, Constraint, Generation, TextPrompt, TextRequest, ToolChoice,
 };
 pub(crate) use rows::{known, pooled_rows};
 pub(crate) use start::{
-    beside, chat, complete, complete_each, count, prompt_text, prompt_tokens, written_tokens,
+    chat, complete, complete_each, count, prompt_text, prompt_tokens, written_tokens,
 };

@@ -1,10 +1,11 @@
 //! Documents by how well they answer a query: what a model that ranks makes of the query with each.
 
+use super::beside::beside;
 use super::embed::pooled;
-use super::start::beside;
 use crate::fault::Fault;
 use crate::http::{Client, Room};
-use crate::state::{App, Model};
+use crate::model::Model;
+use crate::state::App;
 use arclight_engine::Adapted;
 use std::ops::Range;
 use std::sync::Arc;

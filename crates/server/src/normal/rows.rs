@@ -3,7 +3,7 @@
 use super::request::TextPrompt;
 use super::start::{encode_text, known_tokens};
 use crate::fault::Fault;
-use crate::state::Model;
+use crate::model::Model;
 use arclight_engine::{Request, Rows};
 
 /// The tokens of a text.

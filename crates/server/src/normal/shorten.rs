@@ -7,7 +7,7 @@ use super::answer::PromptInfo;
 use super::request::ChatRequest;
 use super::start::{encode_chat, render};
 use crate::fault::Fault;
-use crate::state::Model;
+use crate::model::Model;
 use tokenizer::Message;
 
 /// The share of the context that a shortened conversation leaves for the answer, at most.

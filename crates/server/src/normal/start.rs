@@ -4,6 +4,7 @@
 //! does not keep the streams of others waiting.
 
 use super::answer::{Answer, PromptInfo};
+use super::beside::beside;
 use super::choice::{Choice, Reading};
 use super::constrain;
 use super::guide::Guide;
@@ -11,8 +12,10 @@ use super::images::{self, sees_nothing};
 use super::request::{ChatRequest, Generation, TextPrompt, TextRequest, ToolChoice};
 use super::shorten::fitting;
 use crate::fault::Fault;
+use crate::hold::Hold;
+use crate::model::Model;
 use crate::spans::AnswerSpan;
-use crate::state::{App, Model};
+use crate::state::App;
 use arclight_engine::{Constraint, Request, SamplerParams};
 use chat::{
     Parser, ParserOptions, Tool, normalize_arguments, normalize_messages, normalize_tools,
@@ -100,7 +103,7 @@ fn tell_system(app: &App, request: &mut ChatRequest) {
 
 async fn decode_images(
     app: &App,
-    model: &Arc<Model>,
+    model: &Hold<Model>,
     request: &mut ChatRequest,
 ) -> Result<(), Fault> {
     let images = std::mem::take(&mut request.images);
@@ -176,15 +179,6 @@ pub(crate) async fn written_tokens(
         Ok(encode_after(model, &before, &prompt)?.tokens)
     };
     beside(app.model()?, encode).await
-}
-
-/// Runs what may take a while beside the threads that serve connections.
-pub(crate) async fn beside<T: Send + 'static>(
-    model: Arc<Model>,
-    work: impl FnOnce(&Model) -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
-    let done = tokio::task::spawn_blocking(move || work(&model)).await;
-    done.unwrap_or_else(|_| Err(Fault::internal("preparing the request failed")))
 }
 
 fn prepare_chat(model: &Model, mut request: ChatRequest) -> Result<Prepared, Fault> {
@@ -473,7 +467,7 @@ pub(super) fn known_tokens(
 
 fn submit(
     app: &Arc<App>,
-    model: &Arc<Model>,
+    model: &Hold<Model>,
     prepared: Prepared,
     operation: &'static str,
 ) -> Result<Answer, Fault> {

@@ -1,5 +1,6 @@
 //! Fields that chat and generate share: which model, how tokens are chosen, what the answer looks like.
 
+use super::recipe::Recipe;
 use crate::fault::Fault;
 use crate::http::Client;
 use crate::lenient::{limit, whole};
@@ -91,6 +92,20 @@ pub(super) struct Options {
     /// Texts that end the answer.
     #[schemars(with = "Option<shapes::Stop>")]
     stop: Option<Json>,
+}
+
+impl Recipe {
+    /// Puts what it says into the options of a model; the context that it asks for.
+    ///
+    /// # Errors
+    /// When a parameter cannot be, or cannot be honoured.
+    pub fn apply(&self, options: &mut ServerOptions) -> Result<Option<usize>, Fault> {
+        let read = Options::deserialize(Json::Object(self.parameters.clone()));
+        let parameters =
+            read.map_err(|e| Fault::field("parameters", format!("parameters: {e}")))?;
+        options.system = self.system.clone().filter(|system| !system.is_empty());
+        parameters.of_model(options)
+    }
 }
 
 impl Shared {

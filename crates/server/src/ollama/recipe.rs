@@ -1,8 +1,6 @@
 //! A model that is made of another: what it is told, its template, and its parameters, as a Modelfile has them.
 
-use super::options::Options;
 use crate::fault::Fault;
-use crate::options::Options as ServerOptions;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -42,18 +40,6 @@ impl Recipe {
              shorten them"
         );
         Err(Fault::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("recipe_too_large"))
-    }
-
-    /// Puts what it says into the options of a model; the context that it asks for.
-    ///
-    /// # Errors
-    /// When a parameter cannot be, or cannot be honoured.
-    pub fn apply(&self, options: &mut ServerOptions) -> Result<Option<usize>, Fault> {
-        let read = Options::deserialize(Json::Object(self.parameters.clone()));
-        let parameters =
-            read.map_err(|e| Fault::field("parameters", format!("parameters: {e}")))?;
-        options.system = self.system.clone().filter(|system| !system.is_empty());
-        parameters.of_model(options)
     }
 
     /// The same in the place of which this is made: what this does not say is that one's.
@@ -96,6 +82,7 @@ impl Recipe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Options as ServerOptions;
     use serde_json::json;
 
     fn recipe(value: Json) -> Recipe {

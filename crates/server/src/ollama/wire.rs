@@ -66,7 +66,7 @@ impl Head {
 pub(super) fn call(index: usize, name: &str, arguments: &str) -> Option<Json> {
     let arguments: Json = serde_json::from_str(arguments).ok().filter(Json::is_object)?;
     let function = json!({"index": index, "name": name, "arguments": arguments});
-    Some(json!({"id": crate::state::id("call_"), "function": function}))
+    Some(json!({"id": crate::stamp::id("call_"), "function": function}))
 }
 
 /// Log-probabilities of tokens.

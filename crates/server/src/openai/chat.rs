@@ -9,7 +9,8 @@ use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
 use crate::lenient::{limit, whole};
 use crate::normal::{self, Answer, ChatRequest, Reason, Whole};
-use crate::state::{self, App};
+use crate::stamp;
+use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
@@ -98,7 +99,7 @@ pub(crate) async fn chat(
     let mut request = request(&app, client, fields, sampling)?;
     request.generation.room = body.into_room();
     let logprobs = request.generation.logprobs.is_some();
-    let head = Head { id: state::id("chatcmpl-"), created: state::now(), model };
+    let head = Head { id: stamp::id("chatcmpl-"), created: stamp::now(), model };
     let mut answer = normal::chat(&app, request).await?;
     if stream {
         let translate = ChatStream::new(head, logprobs, usage, custom);
@@ -232,13 +233,13 @@ fn completion(
             if custom.contains(&call.name) {
                 let input = custom::input(&call.arguments);
                 return json!({
-                    "id": state::id("call_"),
+                    "id": stamp::id("call_"),
                     "type": "custom",
                     "custom": {"name": call.name, "input": input},
                 });
             }
             json!({
-                "id": state::id("call_"),
+                "id": stamp::id("call_"),
                 "type": "function",
                 "function": {"name": call.name, "arguments": call.arguments},
             })

@@ -7,7 +7,7 @@ use super::wire::{self, Choice, Head};
 use crate::fault::Fault;
 use crate::http::{Frame, Translate};
 use crate::normal::{Answer, Delta, Event, Reason, TokenLogprob};
-use crate::state;
+use crate::stamp;
 use chat::Segment;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -80,14 +80,14 @@ impl Translate for ChatStream {
                 self.calls.insert((choice, index), String::new());
                 json!({"tool_calls": [{
                     "index": index,
-                    "id": state::id("call_"),
+                    "id": stamp::id("call_"),
                     "type": "custom",
                     "custom": {"name": name, "input": ""},
                 }]})
             }
             Event::Segment(Segment::ToolCall { index, name }) => json!({"tool_calls": [{
                 "index": index,
-                "id": state::id("call_"),
+                "id": stamp::id("call_"),
                 "type": "function",
                 "function": {"name": name, "arguments": ""},
             }]}),

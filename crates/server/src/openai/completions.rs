@@ -9,7 +9,8 @@ use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
 use crate::lenient::{limit, whole};
 use crate::normal::{self, Answer, Reason, TextPrompt, TextRequest, Whole};
-use crate::state::{self, App};
+use crate::stamp;
+use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
@@ -81,7 +82,7 @@ pub(crate) async fn completions(
     generation.ignore_eos |= echo && logprobs.is_some() && limit == Some(1);
     let request = TextRequest { prompts, suffix, echo, generation };
     let model = app.shown(fields.model.as_deref());
-    let head = Head { id: state::id("cmpl-"), created: state::now(), model };
+    let head = Head { id: stamp::id("cmpl-"), created: stamp::now(), model };
     let mut answer = normal::complete(&app, request).await?;
     if stream {
         let translate = TextStream::new(head, echo, logprobs.is_some(), usage);

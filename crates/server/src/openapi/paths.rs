@@ -4,7 +4,7 @@ use super::document::{Both, Document};
 use crate::adapters::{Adapter, AdapterScale, Success};
 use crate::anthropic::{self, Count, CountBody, MessagesBody};
 use crate::cluster::render::Rendered;
-use crate::models;
+use crate::models::{Changed, CopyBody, CreateBody, DeleteBody, Named, Progress, PullBody};
 use crate::ollama::{self, Shared};
 use crate::openai::chat::{ChatBody, ChatChoice};
 use crate::openai::chat_stream::ChatDelta;
@@ -235,27 +235,24 @@ pub(super) fn several(doc: &mut Document) {
         ("/models/load", "load_model", "Load a model; answers when it is loaded"),
         ("/models/unload", "unload_model", "Unload a model when its requests have ended"),
     ] {
-        doc.post::<models::Named, models::Changed>(path, id, summary);
+        doc.post::<Named, Changed>(path, id, summary);
     }
     doc.faults::<ollama::shapes::Error>();
     let unchanged = doc.responses::<()>(&[501])["501"].take();
     let text =
         "Lines of JSON, the last of them `success` or an error; with `stream: false` one object.";
     let (kind, lines) = ("application/x-ndjson", json!({"schema": {"type": "string"}}));
-    let pull = doc.post::<models::PullBody, models::Progress>("/api/pull", "pull", "Bring a model");
+    let pull = doc.post::<PullBody, Progress>("/api/pull", "pull", "Bring a model");
     also(pull, text, kind, lines.clone());
     pull["responses"]["501"] = unchanged.clone();
-    let create = doc.post::<models::CreateBody, models::Progress>(
-        "/api/create",
-        "create_model",
-        "Make a model of another",
-    );
+    let create =
+        doc.post::<CreateBody, Progress>("/api/create", "create_model", "Make a model of another");
     also(create, text, kind, lines);
     create["responses"]["501"] = unchanged.clone();
-    let copy = doc.post::<models::CopyBody, ()>("/api/copy", "copy_model", "Name a model anew");
+    let copy = doc.post::<CopyBody, ()>("/api/copy", "copy_model", "Name a model anew");
     copy["responses"]["200"] = json!({"description": "It has the other name too."});
     copy["responses"]["501"] = unchanged.clone();
-    let schema = doc.request::<models::DeleteBody>();
+    let schema = doc.request::<DeleteBody>();
     let mut responses = doc.responses::<()>(&[400, 404, 415, 500, 501]);
     responses["200"] = json!({"description": "It is gone."});
     doc.operation(

@@ -5,13 +5,14 @@
 //!
 //! On a server without keys the HTML has a token, which differs for each process, so caches must not keep it.
 
+mod servers;
 mod token;
 mod tools;
 
 pub(crate) use token::{HEADER as TOKEN, Token};
 
+pub use servers::{PageTools, ToolServers};
 pub(crate) use tools::{CallBody, Called, Tools, routes};
-pub use tools::{PageTools, ToolServers};
 
 use crate::state::App;
 use axum::body::Body;

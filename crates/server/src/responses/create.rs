@@ -12,7 +12,8 @@ use crate::http::{Body, Client, Frame, Framing, Room, compact, respond, value};
 use crate::lenient::{limit, whole};
 use crate::normal::{self, ChatRequest, Constraint};
 use crate::openai::{sampling::Sampling, tools};
-use crate::state::{self, App};
+use crate::stamp;
+use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use axum::http::header;
@@ -222,7 +223,7 @@ pub(super) async fn read(app: &App, client: Client, body: Body) -> Result<Read, 
     app.check_name(fields.model.as_deref())?;
     refuse(&fields)?;
     let owner = owner(app, client);
-    let key = state::id("");
+    let key = stamp::id("");
     let mut items = match &fields.previous_response_id {
         None => Vec::new(),
         Some(id) => previous(app, owner, id)?.items,
@@ -283,7 +284,7 @@ pub(super) async fn read(app: &App, client: Client, body: Body) -> Result<Read, 
     let shorten = fields.truncation.as_deref() == Some("auto");
     let model = app.shown(fields.model.as_deref());
     let echo = echo(app, fields)?;
-    let head = Head { key, created: state::now(), model, echo };
+    let head = Head { key, created: stamp::now(), model, echo };
     let request = ChatRequest {
         images: said.images,
         messages: said.messages,

@@ -1,7 +1,7 @@
 //! The response as an object: what was asked for, and what came of it.
 
 use crate::normal::Finish;
-use crate::state;
+use crate::stamp;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Head {
                 ("failed", Json::Null, error, Json::Null)
             }
         };
-        let completed = matches!(status, Status::Completed(_)).then(state::now);
+        let completed = matches!(status, Status::Completed(_)).then(stamp::now);
         object.insert("status".into(), name.into());
         object.insert("completed_at".into(), completed.into());
         object.insert("usage".into(), usage);

@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use crate::http::Frame;
 use crate::normal::{Delta, Event, Finish, Reason, TokenLogprob};
 use crate::openai::wire::chat_logprobs;
-use crate::state;
+use crate::stamp;
 use chat::Segment;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
@@ -123,7 +123,7 @@ impl Output {
 
     fn call(&mut self, name: &str, out: &mut Vec<Frame>) {
         let kind = self.tools.kind(name);
-        let call = Open::Call { call_id: state::id("call_"), kind, arguments: String::new() };
+        let call = Open::Call { call_id: stamp::id("call_"), kind, arguments: String::new() };
         self.open(call, out);
     }
 

@@ -1,9 +1,13 @@
 //! What the memory beside each group of threads can deliver: measured once, on the engine's own threads, in idle
 //! time, and only when somebody asks for the status.
 
-use super::{MeasureReads, lock};
-use arclight_engine::Replicas;
+use super::lock::lock;
+use arclight_engine::{Engine, Replicas};
 use std::sync::{Arc, Mutex};
+
+/// Measures what the memory beside each group of an engine's threads can deliver, in bytes per second; the text says
+/// why that cannot be measured.
+pub type MeasureReads = fn(&mut Engine) -> Result<Vec<f64>, String>;
 
 /// Of one replica.
 #[derive(Clone, Debug, Default)]

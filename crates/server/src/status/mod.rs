@@ -5,48 +5,29 @@
 
 mod health;
 mod limits;
+mod lock;
 mod rates;
 mod readiness;
 mod recent;
 mod shape;
+mod watcher;
 mod why;
 
+pub use limits::MeasureReads;
 pub(crate) use recent::{Recent, Served};
 pub(crate) use shape::{ModelView, Status, Views};
+pub(crate) use watcher::Watcher;
 
+use crate::blocking::blocking;
 use crate::fault::Fault;
-use crate::state::{App, Model};
-use arclight_engine::Engine;
+use crate::model::Model;
+use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::State;
 use axum::http::Extensions;
-use health::Health;
-use limits::Limits;
-use rates::Looks;
+use lock::lock;
 use readiness::Readiness;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use topology::Machine;
-
-/// Measures what the memory beside each group of an engine's threads can deliver, in bytes per second; the text says
-/// why that cannot be measured.
-pub type MeasureReads = fn(&mut Engine) -> Result<Vec<f64>, String>;
-
-/// What is remembered between two requests for the status.
-#[derive(Default)]
-pub(crate) struct Watcher {
-    machine: OnceLock<Result<Machine, String>>,
-    looks: Mutex<Looks>,
-    health: Mutex<Health>,
-    limits: Arc<Limits>,
-}
-
-impl Watcher {
-    /// The machine, which is described once.
-    fn machine(&self) -> Result<&Machine, &str> {
-        let machine = self.machine.get_or_init(|| Machine::read().map_err(|e| e.to_string()));
-        machine.as_ref().map_err(String::as_str)
-    }
-}
+use std::sync::Arc;
 
 /// The endpoint.
 pub(crate) async fn status(
@@ -55,8 +36,7 @@ pub(crate) async fn status(
 ) -> Result<JsonBody<Status>, Fault> {
     let models = told.get::<Views>().cloned();
     // It reads files of the kernel.
-    let status = tokio::task::spawn_blocking(move || of(&app, models)).await;
-    status.map(JsonBody).map_err(|_| Fault::internal("the status could not be found out"))
+    blocking("the status could not be found out", move || of(&app, models)).await.map(JsonBody)
 }
 
 fn of(app: &App, models: Option<Views>) -> Status {
@@ -79,8 +59,4 @@ fn of(app: &App, models: Option<Views>) -> Status {
         (model, now, before)
     });
     shape::status(app, phase, loaded, checks, models)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
 //! The answers that ended last, with their times.
 
-use super::lock;
+use super::lock::lock;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};

@@ -5,8 +5,9 @@ use super::rates::{Done, Group, Look};
 use super::readiness::Readiness;
 use super::recent::Served;
 use super::why::{Facts, Reason, Worked};
+use crate::model::Model;
 use crate::operate::Slow;
-use crate::state::{App, Model};
+use crate::state::App;
 use arclight_engine::{GroupStatus, Mode, ReplicaInfo, ReplicaStatus};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -308,7 +309,7 @@ pub(super) fn status(
         version: env!("CARGO_PKG_VERSION"),
         model: app.name().to_owned(),
         models,
-        uptime_seconds: crate::state::now().saturating_sub(app.started),
+        uptime_seconds: crate::stamp::now().saturating_sub(app.started),
         machine: machine.map(self::machine),
         replicas,
         rates,

@@ -29,7 +29,7 @@ pub(crate) struct CountArgs {
 /// Runs the command. Tokens are pseudo-random: nothing is sampled, as in `llama-bench`.
 pub(crate) fn run(args: &CountArgs) -> Result<(), Error> {
     let mut engine = args.load.load(args.threads)?;
-    let plan = engine.executor().plan();
+    let plan = engine.plan();
     println!("threads {} nodes {}", plan.threads(), plan.groups.len());
     let sequence = engine.new_sequence()?;
     let tokens = script::tokens(WARM_UP + args.tokens, engine.hparams().vocab);

@@ -59,7 +59,7 @@ pub(crate) fn run(args: &PlacedArgs) -> Result<(), Error> {
 /// Loads, looks, runs the script, looks again: the logits and what is wrong.
 fn once(args: &PlacedArgs, threads: usize) -> Result<(Option<Rows>, Vec<String>), Error> {
     let mut engine = args.load.load_telling(Some(threads), true, &mut |_| {})?;
-    let groups = &engine.executor().plan().groups;
+    let groups = &engine.plan().groups;
     let got: usize = groups.iter().map(|g| g.cpus.len()).sum();
     let mut nodes: Vec<_> = groups.iter().filter_map(|g| g.node).collect();
     nodes.dedup();
@@ -100,7 +100,7 @@ fn once(args: &PlacedArgs, threads: usize) -> Result<(Option<Rows>, Vec<String>)
 /// Whether every thread waited as often as its program says.
 fn waits(engine: &mut Engine) -> Option<String> {
     let activity = engine.activity();
-    let plan = engine.executor().plan();
+    let plan = engine.plan();
     for (place, team) in plan.teams().into_iter().enumerate() {
         let measured = activity.threads[team.start];
         let book = activity.counts.waits_from(0, place);

@@ -21,7 +21,7 @@ pub(crate) fn faults(
     engine: &mut Engine,
     when: &str,
 ) -> Result<Vec<String>, Error> {
-    let groups = engine.executor().plan().groups.clone();
+    let groups = engine.plan().groups.clone();
     let weights: Vec<u64> = engine.report().nodes.iter().map(|n| n.weights as u64).collect();
     let maps = Maps::read()?;
     let mut faults = by_maps(args, &groups, &weights, &maps);

@@ -100,15 +100,14 @@ pub(crate) struct Probe {
 impl Probe {
     /// Reserves what the threads will read.
     pub(crate) fn new(engine: &mut Engine, machine: &Machine) -> Result<Probe, Error> {
-        let executor = engine.executor();
-        let (kernels, groups) = (executor.kernels(), executor.plan().group_threads());
-        let reads = ReadProbe::new(executor.pool(), groups, machine)?;
+        let (kernels, groups) = (engine.kernels(), engine.plan().group_threads());
+        let reads = ReadProbe::new(engine.pool(), groups, machine)?;
         Ok(Probe { reads, peaks: PeakProbe::all(kernels) })
     }
 
     /// One pass of every probe.
     pub(crate) fn pass(&mut self, engine: &mut Engine) -> Result<(), Error> {
-        let pool = engine.executor().pool();
+        let pool = engine.pool();
         self.reads.pass(pool)?;
         self.peaks.iter_mut().try_for_each(|peak| peak.pass(pool))
     }

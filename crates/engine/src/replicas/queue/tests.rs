@@ -4,6 +4,7 @@ use super::super::job::tests::job;
 use super::*;
 use crate::decode::Event;
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 fn queue(lanes: usize, slots: usize) -> Shared {
     bounded(lanes, slots, None)
@@ -65,6 +66,39 @@ fn several_answers_take_several_slots_and_are_not_overtaken() {
     let taken = queue.lock().take(0);
     assert_eq!(taken.iter().map(|job| job.asked.answers.len()).collect::<Vec<_>>(), [3]);
     assert_eq!(queue.status()[0].running, 3);
+}
+
+#[test]
+fn the_end_of_an_answer_and_of_its_wait_are_noticed() {
+    let queue = queue(1, 1);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    queue.on_release(Box::new(move || _ = counted.fetch_add(1, SeqCst)));
+    let state = |queue: &Shared| {
+        let Occupancy { running, waiting } = queue.occupancy();
+        (running, waiting, calls.load(SeqCst))
+    };
+    let running = || [Left::default()].into_iter();
+    queue.submit(vec![job(5, 5, None), job(5, 5, None), job(5, 5, None)]).unwrap();
+    assert_eq!(state(&queue), (0, 3, 0));
+    assert!(matches!(queue.next(0), Next::Begin(_, jobs) if jobs.len() == 1));
+    assert_eq!(state(&queue), (1, 2, 1));
+    // A step in which none ends.
+    queue.report_steps(0, running(), 0);
+    assert!(matches!(queue.next(0), Next::Begin(_, jobs) if jobs.is_empty()));
+    assert_eq!(state(&queue), (1, 2, 1));
+    queue.report_steps(0, std::iter::empty(), 1);
+    assert_eq!(state(&queue), (0, 2, 2));
+    let first = |state: &State| {
+        let job = &state.waiting[0];
+        (job.id, job.asked.answers[0].cancelled.clone())
+    };
+    let (id, cancelled) = first(&queue.lock());
+    cancelled.store(true, SeqCst);
+    queue.forget(id);
+    assert_eq!(state(&queue), (0, 1, 3));
+    queue.fail(0, "the test");
+    assert_eq!(state(&queue), (0, 0, 4));
 }
 
 #[test]

@@ -1,11 +1,8 @@
 //! Memory to be measured: an arena of one block, with a safe face.
 
-use crate::arena::{Arena, ArenaOptions, HugePages, Warning};
-use crate::block::Block;
-use crate::error::Error;
-use crate::huge::huge_bytes;
-use crate::pages::{Pages, pages_by_node};
-use crate::policy::Policy;
+use memory::{
+    Arena, ArenaOptions, Block, Error, HugePages, Pages, Policy, Warning, huge_bytes, pages_by_node,
+};
 
 /// A buffer whose place is known. Its pages come into being when they are first written.
 #[derive(Debug)]

@@ -6,10 +6,9 @@
 
 use std::time::{Duration, Instant};
 
+use memory::{Error, HugePages, Policy, Warning};
+
 use super::{Buffer, chase_nanoseconds, lay_cycle, read_bytes};
-use crate::arena::{HugePages, Warning};
-use crate::error::Error;
-use crate::policy::Policy;
 
 /// Bytes of each buffer.
 const BYTES: usize = 64 << 20;
