@@ -1,7 +1,7 @@
-//! A value whose owner waits until nobody else has it, and then drops it on its own thread.
+//! A value whose owner waits for the end of all other holds, and then drops it on its own thread.
 //!
-//! A model's end joins threads and gives memory back, which takes long. Requests and `/status.json` have the model
-//! only for some time, and their threads serve connections, so none of them may be the one that drops it.
+//! A model's end joins threads and gives memory back, which takes long. Requests and `/status.json` hold the model
+//! for some time only. Their threads serve connections, so the end of a model does not belong there.
 
 use std::convert::Infallible;
 use std::ops::Deref;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// An adapter that clients can name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServedAdapter {
-    /// What it is called on the wire.
+    /// Its name on the wire.
     pub name: String,
     /// Its factor where it is named.
     pub scale: f32,

@@ -8,10 +8,10 @@ use crate::state::App;
 use axum::http::StatusCode;
 use std::io;
 
-/// Where files are kept.
+/// The folder of files and batches.
 ///
 /// # Errors
-/// 501 if they are not.
+/// 501 for a server without one.
 pub(super) fn store(app: &App) -> Result<&FileStore, Fault> {
     app.options.files.as_ref().ok_or_else(|| {
         let message = "this server keeps no files and runs no batches: start it with --files-dir";
@@ -19,7 +19,7 @@ pub(super) fn store(app: &App) -> Result<&FileStore, Fault> {
     })
 }
 
-/// Whose a client's files and batches are. Without keys they are everybody's.
+/// Owner of a client's files and batches. Without keys all clients are one owner.
 pub(super) fn owner(app: &App, client: Client) -> String {
     app.options.keys.of(client.0).map(|key| key.owner().to_owned()).unwrap_or_default()
 }

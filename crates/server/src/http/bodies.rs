@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bodies of the largest size and of the most values for which there is room at once.
-pub(crate) const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 4;
 /// Room is counted in units of this many bytes.
 pub(super) const UNIT: usize = 1 << 10;
 

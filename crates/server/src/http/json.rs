@@ -99,7 +99,7 @@ impl Cost {
         if memory <= most {
             return Ok(());
         }
-        // A text that is no JSON is refused when it is read.
+        // A text that is not JSON is refused when it is read.
         let fields = listed(text).unwrap_or_default();
         let cost = |(_, text): &(String, &RawValue)| Cost::of(text.get().as_bytes()).memory();
         let largest = fields.iter().max_by_key(|field| cost(field));
@@ -175,16 +175,16 @@ impl<'de> Deserializer<'de> for &'de Fields {
     type Error = serde_json::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
-        visitor.visit_map(Walk { rest: self.0.iter(), wanted: None, text: None })
+        visitor.visit_map(Walk { rest: self.0.iter(), names: None, text: None })
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        wanted: &'static [&'static str],
+        names: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Self::Error> {
-        visitor.visit_map(Walk { rest: self.0.iter(), wanted: Some(wanted), text: None })
+        visitor.visit_map(Walk { rest: self.0.iter(), names: Some(names), text: None })
     }
 
     forward_to_deserialize_any! {
@@ -193,10 +193,10 @@ impl<'de> Deserializer<'de> for &'de Fields {
     }
 }
 
-/// A walk over fields: all, or those of the names that are wanted.
+/// A walk over all fields, or over those of some names.
 struct Walk<'de> {
     rest: std::slice::Iter<'de, (String, Bytes)>,
-    wanted: Option<&'static [&'static str]>,
+    names: Option<&'static [&'static str]>,
     /// The value of the name that was given last.
     text: Option<&'de Bytes>,
 }
@@ -208,9 +208,9 @@ impl<'de> MapAccess<'de> for Walk<'de> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, Self::Error> {
-        let wanted = self.wanted;
-        let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted.contains(&name));
-        let Some((name, text)) = self.rest.find(|(name, _)| is_wanted(name)) else {
+        let names = self.names;
+        let has = |name: &str| names.is_none_or(|names| names.contains(&name));
+        let Some((name, text)) = self.rest.find(|(name, _)| has(name)) else {
             return Ok(None);
         };
         self.text = Some(text);
@@ -409,14 +409,14 @@ mod tests {
         assert_eq!(names, ["b", "a", "c"]);
         // The texts are parts of the body.
         assert!(fields.0.iter().all(|(_, text)| body.as_ptr_range().contains(&text.as_ptr())));
-        let mut walk = Walk { rest: fields.0.iter(), wanted: Some(&["a"]), text: None };
+        let mut walk = Walk { rest: fields.0.iter(), names: Some(&["a"]), text: None };
         assert_eq!(walk.next_key::<String>().unwrap().as_deref(), Some("a"));
         assert_eq!(walk.next_value::<u32>().unwrap(), 1);
         assert_eq!(walk.next_key::<String>().unwrap(), None);
     }
 
     #[test]
-    fn a_second_name_of_a_field_is_wanted_as_well() {
+    fn a_field_is_found_by_its_second_name() {
         #[derive(Deserialize)]
         struct Renamed {
             #[serde(rename = "type", alias = "kind")]

@@ -5,7 +5,7 @@ use crate::fault::Fault;
 use crate::hold::Hold;
 use crate::model::Model;
 
-/// Runs what may take a while beside the threads that serve connections.
+/// Runs work that may take long, on another thread.
 pub(crate) async fn beside<T: Send + 'static>(
     model: Hold<Model>,
     work: impl FnOnce(&Model) -> Result<T, Fault> + Send + 'static,

@@ -1,9 +1,9 @@
-//! What images of requests may be.
+//! Limits on images of requests.
 
 use std::path::PathBuf;
 use vision::Bounds;
 
-/// What images may be.
+/// Limits on images of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Media {
     /// Folder below which clients may name files; `None`: nowhere.

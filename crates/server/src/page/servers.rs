@@ -1,4 +1,4 @@
-//! Tools that the process has beside the model, and turns to call them.
+//! Tools of the process, and turns to call them.
 
 use crate::fault::Fault;
 use axum::http::StatusCode;

@@ -1,4 +1,4 @@
-//! What is remembered between two requests for the status.
+//! State between two requests for the status.
 
 use super::health::Health;
 use super::limits::Limits;
@@ -6,7 +6,7 @@ use super::rates::Looks;
 use std::sync::{Arc, Mutex, OnceLock};
 use topology::Machine;
 
-/// What is remembered between two requests for the status.
+/// State between two requests for the status.
 #[derive(Default)]
 pub(crate) struct Watcher {
     machine: OnceLock<Result<Machine, String>>,
