@@ -80,6 +80,19 @@ struct Flight {
     answering: usize,
 }
 
+/// A computed step, before its results are sampled.
+struct Computed<'a> {
+    shares: &'a [Share],
+    /// Rows of logits or hidden states of each share.
+    rows: &'a [usize],
+    /// Tokens of running answers.
+    answering: usize,
+    /// Start of the step, before its tokens were dealt.
+    begin: Instant,
+    /// Start of its computation.
+    start: Instant,
+}
+
 /// What a request has in a step.
 #[derive(Clone, Copy)]
 struct Share {
@@ -173,7 +186,7 @@ impl Batch {
         if shares.is_empty() {
             shares = self.idle(engine, helpers, rings)?;
         }
-        self.compute(engine, helpers, (&shares, begin))
+        self.compute(engine, helpers, &shares, begin)
     }
 
     /// Takes out what has ended, whose pages are freed. Its callers are still to be told.
@@ -214,7 +227,8 @@ impl Batch {
         &mut self,
         engine: &mut Engine,
         helpers: &mut Helpers<'_>,
-        (shares, begin): (&[Share], Instant),
+        shares: &[Share],
+        begin: Instant,
     ) -> Result<Duration, Error> {
         let running = &self.running;
         let entry = |share: &Share| running[share.request].entry(share.sequence, share.tokens);
@@ -234,10 +248,8 @@ impl Batch {
         drop(insets);
         let took = start.elapsed();
         self.computed = Some(start + took);
-        self.note(shares, answering, took);
-        let until = Instant::now() + took / MASKS;
-        let results = self.sample(engine, (shares, &rows), until)?;
-        self.settle(engine, helpers, (shares, answering, begin), (results, start))?;
+        let step = Computed { shares, rows: &rows, answering, begin, start };
+        self.take_results(engine, helpers, &step, took)?;
         Ok(took)
     }
 
@@ -275,16 +287,28 @@ impl Batch {
         let start = self.came_back.map_or(begin, |before| before.max(begin));
         self.came_back = Some(Instant::now());
         let took = start.elapsed();
-        self.note(&shares, answering, took);
         for share in &shares {
             if let Some(at) = self.find(share) {
                 self.running[at].came_back(share.tokens);
             }
         }
-        let until = Instant::now() + took / MASKS;
-        let results = self.sample(engine, (&shares, &rows), until)?;
-        self.settle(engine, helpers, (&shares, answering, begin), (results, start))?;
+        let step = Computed { shares: &shares, rows: &rows, answering, begin, start };
+        self.take_results(engine, helpers, &step, took)?;
         Ok(took)
+    }
+
+    /// Counts a step of this duration and gives its results to the requests.
+    fn take_results(
+        &mut self,
+        engine: &mut Engine,
+        helpers: &mut Helpers<'_>,
+        step: &Computed<'_>,
+        took: Duration,
+    ) -> Result<(), Error> {
+        self.note(step.shares, step.answering, took);
+        let until = Instant::now() + took / MASKS;
+        let results = self.sample(engine, step.shares, step.rows, until)?;
+        self.settle(engine, helpers, step, results)
     }
 
     /// Tokens of running answers.

@@ -277,7 +277,7 @@ impl Running {
 
     /// Tokens that it has in a step with room for `most`, and for as many rows as `outputs`; none if these are no whole
     /// piece.
-    pub(crate) fn share(&self, (most, outputs): (usize, usize), whole: bool) -> usize {
+    pub(crate) fn share(&self, most: usize, outputs: usize, whole: bool) -> usize {
         let most = if self.wants_whole_prompt() { most.min(outputs) } else { most };
         let tokens = self.pending().min(most);
         match whole && tokens < self.pending() {

@@ -7,7 +7,7 @@
 
 use super::Thread;
 use super::access::Source;
-use super::matmul::{blocks, columns};
+use super::matmul::{Area, blocks, columns};
 use crate::adapter::{Low, Lows};
 use crate::builder::Graph;
 use crate::step::Use;
@@ -52,12 +52,12 @@ impl Thread<'_> {
         self.step.graph.lows(matrix).expect("adapters are beside it")
     }
 
-    /// Adds the products with B to tiles of a part: `to` has the rows `rows`.
+    /// Adds the products with B to tiles of a part: `to` has the rows of the area.
     pub(crate) fn adapt(
         &self,
         low: LowSums<'_>,
         part: usize,
-        (rows, tiles): (Range<usize>, &Range<usize>),
+        Area { rows, tiles }: &Area,
         to: &mut RowsMut<'_, f32>,
         room: &mut [f32],
     ) {
@@ -75,7 +75,7 @@ impl Thread<'_> {
             {
                 let (sums, products) = room.split_at_mut(B_ROWS * pair.padded());
                 for own in blocks(own.clone(), B_ROWS) {
-                    self.sum_segments(low.of, (lows, pair), (own.clone(), one.scale), sums);
+                    self.sum_segments(low.of, lows, pair, own.clone(), one.scale, sums);
                     for block in blocks(tiles.clone(), B_TILES) {
                         let width = block.len() * TILE_ROWS;
                         let products = &mut products[..own.len() * width];
@@ -95,12 +95,14 @@ impl Thread<'_> {
         }
     }
 
-    /// What B is multiplied by: sums of all segments, scaled.
+    /// The input of B: sums of all segments, scaled.
     fn sum_segments(
         &self,
         from: Source<'_>,
-        (lows, pair): (&Lows, &Low),
-        (rows, scale): (Range<usize>, f32),
+        lows: &Lows,
+        pair: &Low,
+        rows: Range<usize>,
+        scale: f32,
         to: &mut [f32],
     ) {
         let (kernels, width) = (self.step.kernels, pair.padded());

@@ -31,7 +31,42 @@ pub(crate) const SCRATCH: usize = 2 * PANEL_PRODUCT;
 /// A thread's tiles end where a cache line does, so no two threads write to one.
 const _: () = assert!((TILE_ROWS * size_of::<f32>()).is_multiple_of(64));
 
-/// What a product goes through first, tile by tile.
+/// Part of a product: rows of activations by tiles of a matrix.
+#[derive(Clone, Debug)]
+pub(crate) struct Area {
+    pub rows: Range<usize>,
+    pub tiles: Range<usize>,
+}
+
+impl Area {
+    /// Columns of its tiles.
+    fn width(&self) -> usize {
+        self.tiles.len() * TILE_ROWS
+    }
+
+    /// f32 of a product of this size.
+    fn len(&self) -> usize {
+        self.rows.len() * self.width()
+    }
+}
+
+/// Packed weights and the kernel that multiplies by them.
+#[derive(Copy, Clone)]
+struct Factor<'a> {
+    how: How,
+    part: &'a Packed,
+    /// Columns that are summed in one go.
+    root: &'a Root,
+}
+
+impl<'a> Factor<'a> {
+    /// A part of whole rows, which has tiles on this node.
+    fn whole(how: How, part: &'a Packed) -> Factor<'a> {
+        Factor { how, part, root: part.whole() }
+    }
+}
+
+/// Scale, bias and limits of a product, applied first, tile by tile.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 struct Plus<'a> {
     scale: Option<f32>,
@@ -39,7 +74,7 @@ struct Plus<'a> {
     clamp: Option<(f32, f32)>,
 }
 
-/// What follows a product, tile by tile, after that.
+/// Functions of a product, applied after [`Plus`], tile by tile.
 #[derive(Copy, Clone)]
 pub(crate) struct After {
     pub activation: Option<Activation>,
@@ -47,21 +82,52 @@ pub(crate) struct After {
     pub cap: Option<f32>,
 }
 
-/// The product is all.
+/// No function.
 pub(crate) const NOTHING: After = After { activation: None, scale: 1.0, cap: None };
 
+/// Work on the tiles of a product while they are in the cache.
+pub(crate) struct Epilogue<'a> {
+    /// Adapters whose products are added.
+    pub low: Option<LowSums<'a>>,
+    /// Scratch for these.
+    pub room: &'a mut [f32],
+    pub after: After,
+    /// Sums of tiles that are sent to all nodes.
+    pub tile_sums: Option<(TileSums, Target<'a>)>,
+}
+
+/// Product with two paired matrices.
+pub(crate) struct Gated<'a> {
+    pub matrix: MatrixId,
+    pub activation: Activation,
+    /// Adapters whose products are added.
+    pub low: Option<LowSums<'a>>,
+    /// Scratch for these.
+    pub room: &'a mut [f32],
+    /// Scratch for both products.
+    pub scratch: &'a mut [f32],
+}
+
+/// Form of a product whose columns the nodes share.
+#[derive(Copy, Clone)]
+pub(crate) struct Partial {
+    /// Whether summands are written to every node's copy.
+    pub push: bool,
+    /// Runs of a node's columns, each with a sum of its own.
+    pub splits: usize,
+}
+
 impl Thread<'_> {
-    /// Product with a matrix whose rows the nodes share, plus what adapters add, its bias, and what is to follow;
-    /// with `told`, that goes there, on all nodes.
+    /// Product with a matrix whose rows the nodes share, its bias, and the epilogue.
     pub(crate) fn matmul(
         &self,
         own: &Own<'_>,
         acts: Operand<Source<'_>>,
         matrix: MatrixId,
-        (after, told): (After, &mut Option<(TileSums, Target<'_>)>),
-        (low, room): (Option<LowSums<'_>>, &mut [f32]),
+        epilogue: &mut Epilogue<'_>,
         out: &mut Target<'_>,
     ) {
+        let kernels = self.step.kernels;
         // The logits of all nodes lie in one row: this node's begin at its first vocabulary row.
         let (base, below) = match out.is_host() {
             true => (self.step.graph.matrix(matrix).rows(0, self.node).start, self.logits_before),
@@ -72,35 +138,38 @@ impl Thread<'_> {
             let rows = own.rows().start + below..own.rows().end + below;
             out.claim(rows, columns(base + part.out, &own.tiles(p)));
             for tiles in self.tile_blocks(own, own.tiles(p), part.tile_bytes()) {
+                let factor = Factor::whole(how, part);
                 for rows in self.row_blocks(own, part) {
                     let to_rows = rows.start + below..rows.end + below;
-                    let cols = columns(base + part.out, &tiles);
+                    let area = Area { rows, tiles: tiles.clone() };
+                    let cols = columns(base + part.out, &area.tiles);
                     let to = out.columns(to_rows.clone(), cols.clone());
-                    self.multiply((how, part), tiles.clone(), acts, rows.clone(), to);
-                    let mut plus = self.plus(matrix, p, &tiles);
+                    self.product(factor, acts, &area, to);
+                    let mut plus = self.plus(matrix, p, &area.tiles);
                     let mut done = out.columns(to_rows, cols);
-                    if let Some(low) = low {
+                    if let Some(low) = epilogue.low {
                         let scaled = Plus { scale: plus.scale.take(), ..Plus::default() };
-                        finish(self.step.kernels, scaled, NOTHING, &mut done);
-                        self.adapt(low, p, (rows.clone(), &tiles), &mut done, room);
+                        finish(kernels, scaled, NOTHING, &mut done);
+                        self.adapt(low, p, &area, &mut done, epilogue.room);
                     }
-                    finish(self.step.kernels, plus, after, &mut done);
-                    if let Some((what, to)) = told.as_mut().filter(|(what, _)| p < what.parts()) {
-                        self.tell_tiles((*what, matrix, p), to, &tiles, rows, &mut done);
+                    finish(kernels, plus, epilogue.after, &mut done);
+                    let sums = epilogue.tile_sums.as_mut();
+                    if let Some((sums, to)) = sums.filter(|(sums, _)| p < sums.parts()) {
+                        self.send_tile_sums(*sums, matrix, p, to, &area, &mut done);
                     }
                 }
             }
         }
     }
 
-    /// What is told of tiles of a part, to every node. A tile that several nodes have is the first one's to
-    /// tell.
-    fn tell_tiles(
+    /// Sends sums of the tiles of a part to every node. If several nodes have a tile, the first sends its sums.
+    fn send_tile_sums(
         &self,
-        (what, matrix, part): (TileSums, MatrixId, usize),
+        sums: TileSums,
+        matrix: MatrixId,
+        part: usize,
         to: &mut Target<'_>,
-        tiles: &Range<usize>,
-        rows: Range<usize>,
+        Area { rows, tiles }: &Area,
         done: &mut RowsMut<'_, f32>,
     ) {
         let matrix = self.step.graph.matrix(matrix);
@@ -112,7 +181,7 @@ impl Thread<'_> {
         if mine.is_empty() {
             return;
         }
-        let (at, each) = ((before + own.start) / TILE_ROWS, what.numbers());
+        let (at, each) = ((before + own.start) / TILE_ROWS, sums.numbers());
         for node in 0..self.step.graph.nodes() {
             let cols = (at + mine.start) * each..(at + mine.end) * each;
             let mut to = to.columns_on(self.place_of(node), rows.clone(), cols);
@@ -121,7 +190,7 @@ impl Thread<'_> {
                 let tiles = products.chunks_exact(TILE_ROWS);
                 for (to, tile) in to.row_mut(row).chunks_exact_mut(each).zip(tiles) {
                     let squares = self.step.kernels.square_sum(tile);
-                    match what {
+                    match sums {
                         TileSums::Squares => to[0] = squares,
                         TileSums::Moments => {
                             to.copy_from_slice(&[self.step.kernels.sum(tile), squares]);
@@ -157,73 +226,65 @@ impl Thread<'_> {
         Some(&own[rows.start..rows.end.min(own.len())])
     }
 
+    /// Product with two paired matrices whose rows the nodes share.
     pub(crate) fn gated(
         &self,
         own: &Own<'_>,
         acts: Operand<Source<'_>>,
-        (matrix, activation): (MatrixId, Activation),
-        (low, room): (Option<LowSums<'_>>, &mut [f32]),
+        gated: &mut Gated<'_>,
         out: &mut Target<'_>,
-        scratch: &mut [f32],
     ) {
         let [gate, up] = own.shard().parts.as_slice() else { unreachable!("a pair of matrices") };
-        let pair = [gate, up].map(|part| (self.how(own, part), part));
+        let hows = [gate, up].map(|part| self.how(own, part));
         let bytes = gate.tile_bytes() + up.tile_bytes();
         out.claim(own.rows(), columns(0, &own.tiles(0)));
         for tiles in self.tile_blocks(own, own.tiles(0), bytes) {
+            let pair = [Factor::whole(hows[0], gate), Factor::whole(hows[1], up)];
             for rows in self.row_blocks(own, gate) {
-                for (rows, tiles) in pieces(rows, &tiles, own.block) {
-                    let low = (low, &mut *room);
-                    self.gated_piece(
-                        (matrix, pair),
-                        (acts, low),
-                        activation,
-                        out,
-                        (rows, tiles),
-                        scratch,
-                    );
+                for area in pieces(rows, &tiles, own.block) {
+                    self.gated_piece(gated, pair, acts, &area, out);
                 }
             }
         }
     }
 
-    /// So much of a pair's product as fits in the scratch.
+    /// An area of a pair's product, which fits in the scratch.
     fn gated_piece(
         &self,
-        (matrix, [gate, up]): (MatrixId, [(How, &Packed); 2]),
-        (acts, (low, room)): (Operand<Source<'_>>, (Option<LowSums<'_>>, &mut [f32])),
-        activation: Activation,
+        gated: &mut Gated<'_>,
+        [gate, up]: [Factor<'_>; 2],
+        acts: Operand<Source<'_>>,
+        area: &Area,
         out: &mut Target<'_>,
-        (rows, tiles): (Range<usize>, Range<usize>),
-        scratch: &mut [f32],
     ) {
+        let Gated { matrix, activation, low, room, scratch } = gated;
+        let (rows, width, len) = (area.rows.len(), area.width(), area.len());
+        let kernels = self.step.kernels;
         let (to_gate, to_up) = scratch.split_at_mut(PANEL_PRODUCT);
-        let width = tiles.len() * TILE_ROWS;
-        let len = rows.len() * width;
         let (g, u) = (&mut to_gate[..len], &mut to_up[..len]);
-        // What is written in the end comes from memory meanwhile, if it is little.
-        if rows.len() > 1 && len <= PRODUCT {
-            self.step.kernels.prefetch_write(out.columns(rows.clone(), columns(0, &tiles)));
+        // The output comes from memory during the products, if it is small.
+        if rows > 1 && len <= PRODUCT {
+            kernels.prefetch_write(out.columns(area.rows.clone(), columns(0, &area.tiles)));
         }
-        let view = |s| RowsMut::new(s, rows.len(), width, width);
-        self.multiply(gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
-        self.multiply(up, tiles.clone(), acts, rows.clone(), view(&mut *u));
+        let view = |s| RowsMut::new(s, rows, width, width);
+        self.product(gate, acts, area, view(&mut *g));
+        self.product(up, acts, area, view(&mut *u));
         for (p, products) in [&mut *g, &mut *u].into_iter().enumerate() {
-            let plus = self.plus(matrix, p, &tiles);
+            let plus = self.plus(*matrix, p, &area.tiles);
             if plus != Plus::default() {
-                let mut products = RowsMut::new(products, rows.len(), width, width);
-                finish(self.step.kernels, plus, NOTHING, &mut products);
+                let mut products = RowsMut::new(products, rows, width, width);
+                finish(kernels, plus, NOTHING, &mut products);
             }
         }
-        if let Some(low) = low {
+        if let Some(low) = *low {
             for (part, products) in [&mut *g, &mut *u].into_iter().enumerate() {
-                let mut to = RowsMut::new(products, rows.len(), width, width);
-                self.adapt(low, part, (rows.clone(), &tiles), &mut to, room);
+                let mut to = RowsMut::new(products, rows, width, width);
+                self.adapt(low, part, area, &mut to, room);
             }
         }
-        let view = |s| Rows::new(s, rows.len(), width, width);
-        let to = out.columns(rows.clone(), columns(0, &tiles));
-        self.step.kernels.gated(activation, view(g), view(u), to);
+        let view = |s| Rows::new(s, rows, width, width);
+        let to = out.columns(area.rows.clone(), columns(0, &area.tiles));
+        kernels.gated(*activation, view(g), view(u), to);
     }
 
     /// Product with a matrix whose columns the nodes share, this node's in `splits` runs: every root of
@@ -233,8 +294,8 @@ impl Thread<'_> {
         own: &Own<'_>,
         acts: Operand<Source<'_>>,
         matrix: MatrixId,
+        Partial { push, splits }: Partial,
         out: &mut Target<'_>,
-        (push, splits): (bool, usize),
         scratch: &mut [f32],
     ) {
         let [part] = own.shard().parts.as_slice() else { unreachable!("one matrix") };
@@ -253,20 +314,22 @@ impl Thread<'_> {
                     }
                     let place = if push { sum.roots_before + i } else { i } * slot;
                     out.claim(own.rows(), columns(place, &own.tiles(0)));
+                    let factor = Factor { how, part, root };
                     if !push || nodes == 1 {
-                        let cols = columns(place, &tiles);
-                        let to = out.columns(rows.clone(), cols);
-                        self.product(how, (part, root), tiles.clone(), acts, rows.clone(), to);
+                        let area = Area { rows: rows.clone(), tiles: tiles.clone() };
+                        let to = out.columns(rows.clone(), columns(place, &tiles));
+                        self.product(factor, acts, &area, to);
                         continue;
                     }
-                    for (rows, tiles) in pieces(rows.clone(), &tiles, own.block) {
-                        let width = tiles.len() * TILE_ROWS;
-                        let sum = &mut scratch[..rows.len() * width];
-                        let view = RowsMut::new(sum, rows.len(), width, width);
-                        self.product(how, (part, root), tiles.clone(), acts, rows.clone(), view);
+                    for area in pieces(rows.clone(), &tiles, own.block) {
+                        let (rows, width) = (area.rows.len(), area.width());
+                        let sum = &mut scratch[..area.len()];
+                        let view = RowsMut::new(sum, rows, width, width);
+                        self.product(factor, acts, &area, view);
                         for i in 0..nodes {
                             let to = self.place_of((here + i) % nodes);
-                            copy(sum, out.columns_on(to, rows.clone(), columns(place, &tiles)));
+                            let cols = columns(place, &area.tiles);
+                            copy(sum, out.columns_on(to, area.rows.clone(), cols));
                         }
                     }
                 }
@@ -281,30 +344,16 @@ impl Thread<'_> {
         self.step.kernels.usual(how, part.ty, own.rows().len(), self.size)
     }
 
-    /// Tiles of a part that is summed in one go, times the rows `rows` of activations.
-    fn multiply(
-        &self,
-        (how, part): (How, &Packed),
-        tiles: Range<usize>,
-        acts: Operand<Source<'_>>,
-        rows: Range<usize>,
-        to: RowsMut<'_, f32>,
-    ) {
-        self.product(how, (part, part.whole()), tiles, acts, rows, to);
-    }
-
-    /// What tiles hold of a root, times the rows `rows` of activations.
+    /// The tiles of an area, as far as they belong to the factor's root, times the area's rows of activations.
     fn product(
         &self,
-        how: How,
-        (part, root): (&Packed, &Root),
-        tiles: Range<usize>,
+        Factor { how, part, root }: Factor<'_>,
         acts: Operand<Source<'_>>,
-        rows: Range<usize>,
+        area: &Area,
         to: RowsMut<'_, f32>,
     ) {
-        let input = self.acts(acts, part, rows, root.cols.clone());
-        let weights = part.tiles(tiles, root);
+        let input = self.acts(acts, part, area.rows.clone(), root.cols.clone());
+        let weights = part.tiles(area.tiles.clone(), root);
         self.step.kernels.matmul_by(how, part.ty, weights, &root.pieces, input, to);
     }
 
@@ -424,7 +473,7 @@ pub(crate) fn pieces(
     rows: Range<usize>,
     tiles: &Range<usize>,
     block: Block,
-) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+) -> impl Iterator<Item = Area> {
     let tiles = tiles.clone();
     let (product, most) =
         if block.panel { (PANEL_PRODUCT, block.tokens) } else { (PRODUCT, BLOCK_ROWS) };
@@ -432,6 +481,6 @@ pub(crate) fn pieces(
     let whole = most / block.tokens * block.tokens;
     blocks(rows, if whole > 0 { whole } else { most }).flat_map(move |rows| {
         let fit = product / (rows.len() * TILE_ROWS);
-        blocks(tiles.clone(), fit).map(move |tiles| (rows.clone(), tiles))
+        blocks(tiles.clone(), fit).map(move |tiles| Area { rows: rows.clone(), tiles })
     })
 }

@@ -25,7 +25,10 @@ pub(crate) use access::{Source, StatePages, Target};
 pub(crate) use attention::tile_tokens;
 pub(crate) use copies::{copy_pages, page_bytes, read_page, write_page};
 pub(crate) use low::{A_ROWS, B_ROWS, LowSums, as_usize};
-pub(crate) use matmul::{After, NOTHING, PANEL_PRODUCT, SCRATCH, blocks, columns, copy, pieces};
+pub(crate) use matmul::{
+    After, Area, Epilogue, Gated, NOTHING, PANEL_PRODUCT, Partial, SCRATCH, blocks, columns, copy,
+    pieces,
+};
 pub(crate) use matmul::{tiles_that_fit, tokens_that_fit};
 pub(crate) use pieces::deal_pieces;
 pub(crate) use rows::keep;

@@ -3,8 +3,8 @@
 use super::prelude::*;
 use super::product_name;
 use crate::exec::{
-    CHUNK, Chosen, PANEL_PRODUCT, SCRATCH, Slots, Source, Target, Thread, blocks, columns, pieces,
-    sorting_room,
+    Area, CHUNK, Chosen, PANEL_PRODUCT, SCRATCH, Slots, Source, Target, Thread, blocks, columns,
+    pieces, sorting_room,
 };
 use crate::load::Packed;
 use crate::op::Expert;
@@ -176,7 +176,7 @@ impl Thread<'_> {
             let block = block.reduce(kernels::Block::max).expect("an expert has parts");
             let tokens = |slot: usize| slots.token(chunk.start + slot);
             let gathered = self.gather(acts, of.parts, (len, cols), tokens, (floats, bytes));
-            for (rows, tiles) in pieces(0..len, &tiles, block) {
+            for Area { rows, tiles } in pieces(0..len, &tiles, block) {
                 let width = tiles.len() * TILE_ROWS;
                 let size = rows.len() * width;
                 let (to_gate, to_up) = products.split_at_mut(PANEL_PRODUCT);

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use super::product_name;
-use crate::exec::LowSums;
+use crate::exec::{Gated, LowSums};
 use crate::op::Activation;
 
 /// Product with two paired matrices: `f(gate·x) * (up·x)`. Replicated to split.
@@ -82,9 +82,9 @@ impl Instruction for GatedInstr {
         let domain = run.domain;
         let low = self.low.map(|low| LowSums { of: run.source(low), matrix, domain });
         let Run { scratch, room, worker, shared, .. } = run;
+        let mut gated = Gated { matrix, activation: self.activation, low, room, scratch };
         thread.product_of(matrix, rows, shared.then_some(worker), |own| {
-            let of = (matrix, self.activation);
-            thread.gated(own, acts, of, (low, &mut *room), &mut out, scratch);
+            thread.gated(own, acts, &mut gated, &mut out);
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use super::product_name;
-use crate::exec::{After, LowSums, NOTHING};
+use crate::exec::{After, Epilogue, LowSums, NOTHING, Partial};
 use crate::lower::Summed;
 use crate::op::{Activation, TileSums};
 use crate::weight::{Part, SplitBy};
@@ -141,21 +141,21 @@ impl Instruction for LinearInstr {
         let of = run.graph().matrix(matrix);
         let carried = self.carried.map(|buf| run.source(buf));
         let after = After { activation: self.activation, ..NOTHING };
-        let mut told = self.told.map(|(what, to)| (what, run.target(to)));
+        let tile_sums = self.told.map(|(what, to)| (what, run.target(to)));
         let domain = run.domain;
         let low = self.low.map(|low| LowSums { of: run.source(low), matrix, domain });
         let Run { scratch, room, worker, shared, .. } = run;
+        let mut epilogue = Epilogue { low, room, after, tile_sums };
+        let partial = Partial { push: self.push, splits: self.splits };
         thread.product_of(matrix, rows, shared.then_some(worker), |own| match of.split {
             SplitBy::Rows if let Some(by_head) = &of.by_head => {
                 thread.matmul_by_head(own, acts, carried, by_head, &mut out);
             }
             SplitBy::Rows => {
-                let then = (after, &mut told);
-                thread.matmul(own, acts, matrix, then, (low, &mut *room), &mut out);
+                thread.matmul(own, acts, matrix, &mut epilogue, &mut out);
             }
             SplitBy::Cols => {
-                let way = (self.push, self.splits);
-                thread.matmul_partial(own, acts, matrix, &mut out, way, scratch);
+                thread.matmul_partial(own, acts, matrix, partial, &mut out, scratch);
             }
         });
     }

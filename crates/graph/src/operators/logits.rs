@@ -2,7 +2,7 @@
 
 use super::hidden::HiddenInstr;
 use super::prelude::*;
-use crate::exec::{After, LowSums, NOTHING};
+use crate::exec::{After, Epilogue, LowSums, NOTHING};
 
 /// Product with the vocabulary matrix, gathered to the caller. Replicated to whole.
 #[derive(Clone, Debug)]
@@ -92,9 +92,9 @@ impl Instruction for LogitsInstr {
         let low = self.low.map(|low| LowSums { of: run.source(low), matrix, domain });
         let mut out = run.target(self.out);
         let Run { room, worker, shared, .. } = run;
+        let mut epilogue = Epilogue { low, room, after, tile_sums: None };
         thread.product_of(matrix, rows, shared.then_some(worker), |own| {
-            let then = (after, &mut None);
-            thread.matmul(own, acts, matrix, then, (low, &mut *room), &mut out);
+            thread.matmul(own, acts, matrix, &mut epilogue, &mut out);
         });
     }
 }

@@ -4,7 +4,7 @@ use super::prelude::*;
 use crate::adapter::{Low, Lows};
 use crate::buffer::Home;
 use crate::exec::{
-    A_ROWS, B_ROWS, LowSums, Source, Target, Thread, as_usize, blocks, columns, copy,
+    A_ROWS, Area, B_ROWS, LowSums, Source, Target, Thread, as_usize, blocks, columns, copy,
 };
 use crate::placement::share;
 use kernels::{Acts, Piece, Product, RowsMut, TILE_ROWS};
@@ -231,7 +231,8 @@ impl Thread<'_> {
         }
         for rows in blocks(first.min(last)..last, B_ROWS) {
             let mut to = out.columns(rows.clone(), columns(0, &tiles));
-            self.adapt(low, 0, (rows, &tiles), &mut to, room);
+            let area = Area { rows, tiles: tiles.clone() };
+            self.adapt(low, 0, &area, &mut to, room);
         }
     }
 }

@@ -162,14 +162,14 @@ impl Batch {
             }
             let request = &self.running[at];
             let most = if Some(at) == highest && !whole_texts { first } else { left };
-            let mut tokens = request.share((most.min(room.tokens), room.outputs), whole_texts);
+            let mut tokens = request.share(most.min(room.tokens), room.outputs, whole_texts);
             let piece = request.piece(whole_texts);
             if tokens == 0 && piece > 0 && !beyond {
                 let needs = Rooms::of(piece, request.wants_whole_prompt());
                 let limits =
                     Rooms { tokens: engine.limits().tokens, outputs: engine.limits().outputs };
                 if !limits.have(needs) {
-                    self.refuse(at, past_limits(piece, (limits.tokens, limits.outputs)));
+                    self.refuse(at, past_limits(piece, &engine.limits()));
                     continue;
                 }
                 if !room.have(needs) && !answers_stay && shares.len() == answers {

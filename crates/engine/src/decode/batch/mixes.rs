@@ -532,12 +532,12 @@ fn an_empty_step_is_counted_and_computes_the_smallest_piece() {
     let (engine, mut helpers) = served.parts();
     let shares = batch.idle(engine, &helpers, 0).unwrap();
     assert_eq!((shares[0].tokens, batch.done.empty_steps), (1, 1));
-    batch.compute(engine, &mut helpers, (&shares, Instant::now())).unwrap();
+    batch.compute(engine, &mut helpers, &shares, Instant::now()).unwrap();
     assert!(batch.idle(engine, &helpers, 0).unwrap().is_empty(), "its image is to be encoded");
     assert!(batch.encode(&mut helpers));
     let shares = batch.idle(engine, &helpers, 0).unwrap();
     assert_eq!((shares[0].tokens, batch.done.empty_steps), (WHOLE, 2));
-    batch.compute(engine, &mut helpers, (&shares, Instant::now())).unwrap();
+    batch.compute(engine, &mut helpers, &shares, Instant::now()).unwrap();
     while !batch.running.is_empty() {
         round(&mut batch, &mut served);
     }

@@ -1,6 +1,6 @@
 //! The results of a step: tokens, vectors, copies of sequences.
 
-use super::{Batch, Helpers, Share};
+use super::{Batch, Computed, Helpers, Share};
 use crate::decode::running::{Running, Sampled};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -86,7 +86,8 @@ impl Batch {
     pub(super) fn sample(
         &mut self,
         engine: &mut Engine,
-        (shares, rows): (&[Share], &[usize]),
+        shares: &[Share],
+        rows: &[usize],
         until: Instant,
     ) -> Result<Results, Error> {
         let found: Vec<Option<usize>> = shares.iter().map(|share| self.find(share)).collect();
@@ -148,14 +149,16 @@ impl Batch {
         Ok(())
     }
 
-    /// Does what is to be done behind a step's results, which began to be computed at `start`.
+    /// Takes back wrong guesses, starts further answers from copies, and notes times.
     pub(super) fn settle(
         &mut self,
         engine: &mut Engine,
         helpers: &mut Helpers<'_>,
-        (shares, answering, begin): (&[Share], usize, Instant),
-        (Results { wrong, copies, guesses, generated }, start): (Results, Instant),
+        step: &Computed<'_>,
+        results: Results,
     ) -> Result<(), Error> {
+        let &Computed { shares, answering, begin, start, .. } = step;
+        let Results { wrong, copies, guesses, generated } = results;
         let tokens: usize = shares.iter().map(|share| share.tokens).sum();
         if let Some(speculator) = helpers.speculator.as_mut().filter(|_| answering == tokens) {
             speculator.observe(shares.len(), guesses, generated, start.elapsed());

@@ -8,6 +8,7 @@
 use super::{Batch, Helpers, Share};
 use crate::engine::Engine;
 use crate::error::Error;
+use graph::Limits;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a mask before new requests are looked for.
@@ -119,13 +120,13 @@ impl Batch {
         self.running[at].take_guess(0);
         let (limits, whole) = (engine.limits(), engine.reads_texts());
         let (piece, request) = (self.running[at].piece(whole), &self.running[at]);
-        let most = (limits.tokens.min(SOME.max(piece)), limits.outputs);
-        let tokens = request.share(most, whole);
+        let most = limits.tokens.min(SOME.max(piece));
+        let tokens = request.share(most, limits.outputs, whole);
         if tokens == 0 {
             return Ok(match piece {
                 0 if encodes => None,
                 0 => self.refuse(at, "there is no encoder for its image".to_owned()),
-                _ => self.refuse(at, past_limits(piece, (limits.tokens, limits.outputs))),
+                _ => self.refuse(at, past_limits(piece, &limits)),
             });
         }
         loop {
@@ -165,7 +166,8 @@ impl Batch {
 }
 
 /// The limit that a piece of `piece` tokens exceeds in every step.
-pub(super) fn past_limits(piece: usize, (tokens, outputs): (usize, usize)) -> String {
+pub(super) fn past_limits(piece: usize, limits: &Limits) -> String {
+    let Limits { tokens, outputs, .. } = limits;
     format!(
         "{piece} of its tokens must be one step, and a step has {tokens} tokens and {outputs} rows of outputs at most"
     )
