@@ -1,13 +1,14 @@
-//! What bounds the work, in words: no more than the figures support.
+//! The causes that limit the speed of the reported work: the figures of a report as counts for the crate `why`.
 
 use super::figures::{Figures, NodesReport};
-use arclight_engine::{Cause, CpuId, GroupWork, Mode, ThreadWork, Work, between};
-use topology::percent;
+use arclight_engine::{CpuId, Mode};
+use why::Cause;
+use why::threads::{GroupWork, ThreadWork, Work, between};
 
-/// Sentences that are told.
+/// Number of causes in a report at most.
 const MOST: usize = 4;
 
-/// Sentences, what counts most first.
+/// The causes, the most important first.
 pub(super) fn of(report: &NodesReport, mode: Mode) -> Vec<Cause> {
     let work = work(report, mode);
     let Figures { time, .. } = &report.all;
@@ -16,7 +17,8 @@ pub(super) fn of(report: &NodesReport, mode: Mode) -> Vec<Cause> {
     let mut all = work.causes();
     all.extend(between(time.between_steps, step - gap, gap));
     if all.is_empty() {
-        all.push(Cause { text: nothing(report, &work), mend: Vec::new() });
+        let slowest = &report.nodes[report.threads[time.slowest.thread].node];
+        all.push(work.nothing(time.working, time.waiting, slowest.traffic.of_limit));
     }
     all.truncate(MOST);
     all
@@ -62,17 +64,4 @@ fn work(report: &NodesReport, mode: Mode) -> Work {
         waits: Some((waits, waited / (waits * report.steps as f64).max(1.0))),
         of_peak: report.of_peak,
     }
-}
-
-fn nothing(report: &NodesReport, work: &Work) -> String {
-    let Figures { time, .. } = &report.all;
-    let slowest = &report.nodes[report.threads[time.slowest.thread].node];
-    let memory = match work.is_cached() {
-        true => "what a step reads fits into the caches".to_owned(),
-        false => format!("memory is read at {} of its limit", percent(slowest.traffic.of_limit)),
-    };
-    let (working, waiting) = (percent(time.working), percent(time.waiting));
-    format!(
-        "Nothing stands out: threads work {working} of the time and wait {waiting}, and {memory}."
-    )
 }

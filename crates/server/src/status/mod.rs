@@ -3,13 +3,13 @@
 //! Figures are the engine's counts. Rates are differences between two looks, so there are none at the first; the
 //! server takes no looks of its own. What cannot be known is absent, and `unknown` says why.
 
+mod causes;
 mod health;
 mod limits;
 mod rates;
 mod readiness;
 mod recent;
 mod shape;
-mod why;
 
 pub(crate) use recent::{Recent, Served};
 pub(crate) use shape::{ModelView, Status, Views};
@@ -23,9 +23,9 @@ use axum::http::Extensions;
 use health::Health;
 use limits::Limits;
 use rates::Looks;
-use readiness::Readiness;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use topology::Machine;
+use why::server::Readiness;
 
 /// Measures what the memory beside each group of an engine's threads can deliver, in bytes per second; the text says
 /// why that cannot be measured.
@@ -63,7 +63,7 @@ fn of(app: &App, models: Option<Views>) -> Status {
     let own = models.as_ref().and_then(|Views(all)| all.iter().find(|one| one.name == app.name()));
     let (model, phase) = match app.model() {
         Ok(model) => (Some(model), Readiness::Ready),
-        Err(fault) => (None, Readiness::of(&fault, own)),
+        Err(fault) => (None, readiness::of(&fault, own)),
     };
     let watcher = &app.status;
     if let (Some(model), Some(measure)) = (&model, app.options.measure_reads) {

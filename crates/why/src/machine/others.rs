@@ -3,10 +3,10 @@
 use super::Check;
 use super::clock::Heat;
 use super::withheld::Withheld;
-use crate::files::{MAX_BYTES, Tree, read_bounded};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use topology::Tree;
 
 /// Below this share of the machine others are not worth a word.
 const BUSY: f64 = 0.02;
@@ -31,11 +31,12 @@ impl Sample {
     /// Looks at `proc` under a root, leaving out the own process.
     pub fn read(root: &Path) -> Sample {
         let mut sample = Sample::read_sums(root);
+        let mut tree = Tree::new(root);
         let entries = fs::read_dir(root.join("proc")).into_iter().flatten().flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         for id in ids {
             if id != std::process::id()
-                && let Some(program) = program(root, id)
+                && let Some(program) = program(&mut tree, id)
             {
                 sample.programs.insert(id, program);
             }
@@ -56,14 +57,14 @@ impl Sample {
         sample.all = (0..8).map(at).sum();
         sample.idle = at(3) + at(4);
         sample.stolen = at(7);
-        sample.own = program(root, std::process::id()).map_or(0, |(_, ticks)| ticks);
+        sample.own = program(&mut tree, std::process::id()).map_or(0, |(_, ticks)| ticks);
         sample
     }
 }
 
 /// Name and ticks in `/proc/PID/stat`: `1 (a name) R …`; the 14th and 15th field are the ticks.
-fn program(root: &Path, id: u32) -> Option<(String, u64)> {
-    let (line, _) = read_bounded(&root.join(format!("proc/{id}/stat")), MAX_BYTES).ok()?;
+fn program(tree: &mut Tree, id: u32) -> Option<(String, u64)> {
+    let line = tree.text(&format!("proc/{id}/stat"))?;
     let (start, rest) = line.rsplit_once(')')?;
     let name = start.split_once('(')?.1;
     let mut ticks = rest.split_whitespace().skip(11).map(str::parse::<u64>);

@@ -3,10 +3,9 @@
 //! Sources: the kernel's `scheduler/sched-bwc` and `admin-guide/cgroup-v2` (`cpu.stat`), `accounting/psi`.
 
 use super::Check;
-use crate::cgroup;
-use crate::files::Tree;
 use std::path::Path;
 use std::time::Instant;
+use topology::{Throttling, Tree};
 
 /// From this share on a loss is worth a word.
 const SOME: f64 = 0.02;
@@ -19,7 +18,7 @@ pub(super) struct Withheld {
     at: Option<Instant>,
     /// Seconds since the start, those of sleep too, which [`Instant`] leaves out.
     uptime: Option<f64>,
-    quota: Option<cgroup::Throttling>,
+    quota: Option<Throttling>,
     nice: i64,
     /// Microseconds for which all of the machine's tasks waited for memory.
     memory: Option<u64>,
@@ -35,7 +34,7 @@ impl Withheld {
         let mut tree = Tree::new(root);
         let uptime = tree.text("proc/uptime").and_then(|text| text.split(' ').next()?.parse().ok());
         let at = Some(Instant::now());
-        let quota = cgroup::throttling(&mut tree);
+        let quota = Throttling::read(root);
         // The 19th field; the name, the second, may have blanks.
         let stat = tree.text("proc/self/stat").unwrap_or_default();
         let nice = stat
@@ -134,9 +133,9 @@ fn sleep(before: &Withheld, after: &Withheld, seconds: f64) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::FakeMachine;
-    use crate::health::State;
+    use crate::machine::State;
     use std::time::Duration;
+    use topology::fake::FakeMachine;
 
     fn look(fake: FakeMachine) -> Withheld {
         let root = tempfile::tempdir().unwrap();

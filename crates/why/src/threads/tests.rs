@@ -231,7 +231,7 @@ fn what_is_between_steps_is_told_from_a_quarter_of_the_time_on() {
 #[test]
 fn cores_that_others_are_busy_on_are_named() {
     let seconds = Duration::from_secs;
-    let mut company = Company { steps: seconds(100), ..Company::default() };
+    let mut company = Contention { steps: seconds(100), ..Contention::default() };
     assert_eq!(company.cause(), None);
     company.delayed.insert(CpuId(2), seconds(1));
     company.delayed.insert(CpuId(7), seconds(3));
@@ -248,5 +248,5 @@ fn cores_that_others_are_busy_on_are_named() {
     let text = company.cause().unwrap().text;
     let words = "CPU 7 was not let run for 48 % of the time: the others waited for it, or took over what it had not begun.";
     assert!(text.ends_with(words), "{text}");
-    assert_eq!(Company::default().cause(), None);
+    assert_eq!(Contention::default().cause(), None);
 }
