@@ -24,12 +24,12 @@ pub(super) fn of(report: &NodesReport, mode: Mode) -> Vec<Cause> {
     all
 }
 
-/// The figures of which sentences are made. Shares are of all the time, that between steps too.
+/// The figures of a report as counts. Shares refer to all the time, including that between steps.
 fn work(report: &NodesReport, mode: Mode) -> Work {
     let Figures { time, traffic, .. } = &report.all;
     let streamed = traffic.weights_bytes_per_token + traffic.kv_bytes_per_token;
     let us = report.seconds * 1e6;
-    // Threads that had no part in some of the steps cannot be held against the others.
+    // Threads that did not take part in some of the steps cannot be compared with the others.
     let alike = report.threads.iter().all(|thread| thread.jobs == report.threads[0].jobs);
     let group = |(at, figures): (usize, &Figures)| {
         let threads = report.threads.iter().filter(|thread| thread.node == at);
@@ -41,7 +41,7 @@ fn work(report: &NodesReport, mode: Mode) -> Work {
         };
         let pages = figures.memory.pages;
         GroupWork {
-            // A node as people know it.
+            // The number that the kernel uses.
             node: figures.node.filter(|_| !report.virtual_nodes).unwrap_or(at as u32),
             read: figures.traffic.read_bytes_per_second,
             limit: Some(figures.traffic.limit_bytes_per_second).filter(|limit| *limit > 0.0),

@@ -1,4 +1,4 @@
-//! How fast cores may run.
+//! Clock frequencies: governors, limits, boost, heat.
 
 use super::{Check, State};
 use std::collections::BTreeMap;
@@ -8,18 +8,18 @@ use topology::{Cpu, CpuId, CpuList, Tree};
 
 /// The directory of the CPUs.
 const CPUS: &str = "sys/devices/system/cpu";
-/// Lost at most under a governor that follows the load.
+/// Largest loss under a governor that follows the load.
 const FOLLOWS: f64 = 0.05;
-/// Lost at most with the preferences of a processor that chooses its frequency itself.
+/// Largest losses with the preferences of a processor that chooses its frequency itself.
 const PREFERENCES: [(&str, f64); 3] =
     [("balance_performance", 0.03), ("balance_power", 0.1), ("power", 0.3)];
-/// Lost at most without boost, where nothing says how high it goes.
+/// Largest loss without boost, whose frequency is unknown.
 const BOOST: f64 = 0.2;
 
-/// From this share of the frequency on a limit is worth a word.
+/// From this share of the frequency on, a limit counts as a loss.
 const SOME: f64 = 0.02;
 
-/// How long cores ran slower because they, or their processor, were too hot: milliseconds since the start, by CPU.
+/// Milliseconds since the start for which each CPU was slowed down because its core or its processor was too hot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heat(BTreeMap<CpuId, u64>);
 
@@ -41,7 +41,7 @@ impl Heat {
     }
 }
 
-/// What holds the frequency down: the governor, a limit that was set, boost, heat.
+/// Checks of the governor, of frequency limits, of boost and of heat.
 pub(super) fn check(
     tree: &mut Tree,
     cpus: &[Cpu],
@@ -61,7 +61,7 @@ fn khz(tree: &mut Tree, cpu: CpuId, file: &str) -> Option<f64> {
     cpufreq(tree, cpu, file)?.parse().ok()
 }
 
-/// Of the CPUs whose governors cost most, and which they are if others have better ones.
+/// The governor with the largest loss, and its CPUs if others have a better one.
 fn governor(tree: &mut Tree, cpus: &[CpuId]) -> Check {
     let mut by: Vec<(Check, Vec<CpuId>)> = Vec::new();
     for &cpu in cpus {
@@ -115,7 +115,7 @@ fn governor_of(tree: &mut Tree, cpu: CpuId) -> Check {
     }
 }
 
-/// A core that may not run as fast as it could: the slowest counts, because the others wait for it.
+/// The largest frequency limit. The slowest core counts, because the others wait for it.
 fn limit(tree: &mut Tree, cpus: &[CpuId]) -> Check {
     const NAME: &str = "frequency";
     let mut known = Vec::new();
@@ -142,7 +142,7 @@ fn limit(tree: &mut Tree, cpus: &[CpuId]) -> Check {
     Check::costs(NAME, lost(worst), seen, &[&mend, "a limit of power in the firmware sets it too"])
 }
 
-/// Too hot cores run slower. How much slower is not told, so the time counts as lost.
+/// Cores that were too hot and ran slower. The kernel does not report how much slower, so all of that time is lost.
 fn heat(before: &Heat, after: &Heat, cpus: &[CpuId], seconds: f64) -> Check {
     const NAME: &str = "heat";
     let ms = |cpu: &CpuId| {

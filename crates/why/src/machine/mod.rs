@@ -160,7 +160,7 @@ fn cores(machine: &Machine) -> Check {
     )
 }
 
-/// Memory that ends early is no loss of speed until it swaps.
+/// A memory limit slows nothing down until the system swaps.
 fn memory_limit(machine: &Machine) -> Check {
     const NAME: &str = "memory limit";
     let total: u64 = machine.nodes().iter().map(|node| node.memory_bytes).sum();

@@ -1,4 +1,4 @@
-//! What other programs, and other virtual machines, take.
+//! The work of other programs and of other virtual machines.
 
 use super::Check;
 use super::clock::Heat;
@@ -8,9 +8,9 @@ use std::fs;
 use std::path::Path;
 use topology::Tree;
 
-/// Below this share of the machine others are not worth a word.
+/// Below this share of the machine, other programs do not count as a loss.
 const BUSY: f64 = 0.02;
-/// Programs that are named.
+/// Number of programs that are named at most.
 const NAMED: usize = 3;
 
 /// The work of the machine up to a moment, in the kernel's ticks.
@@ -19,7 +19,7 @@ pub struct Sample {
     all: u64,
     idle: u64,
     stolen: u64,
-    /// Of this process.
+    /// Ticks of this process.
     own: u64,
     /// By process, with its name.
     programs: BTreeMap<u32, (String, u64)>,
@@ -28,7 +28,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Looks at `proc` under a root, leaving out the own process.
+    /// Reads `proc` under a root, with the names of all programs but this process.
     pub fn read(root: &Path) -> Sample {
         let mut sample = Sample::read_sums(root);
         let mut tree = Tree::new(root);
@@ -44,7 +44,7 @@ impl Sample {
         sample
     }
 
-    /// The same without names: one file for all other programs together.
+    /// Reads the sums without names: one file for all other programs together.
     pub fn read_sums(root: &Path) -> Sample {
         let mut tree = Tree::new(root);
         let mut sample =
@@ -78,7 +78,7 @@ pub(super) fn check(before: &Sample, after: &Sample) -> [Check; 2] {
         return NAMES.map(|name| Check::unknown(name, "/proc/stat does not change"));
     }
     let share = |ticks: u64| ticks as f64 / all as f64;
-    // Of all time, so that programs count that have ended meanwhile.
+    // Programs that have ended between the samples are in these sums, too.
     let idle = after.idle.saturating_sub(before.idle);
     let stolen = after.stolen.saturating_sub(before.stolen);
     let own = after.own.saturating_sub(before.own);

@@ -1,4 +1,4 @@
-//! What the system withheld from this process for some time: by a quota, a low priority, a lack of memory, sleep.
+//! Time that the system withheld from this process: by a quota, a low priority, a lack of memory, sleep.
 //!
 //! Sources: the kernel's `scheduler/sched-bwc` and `admin-guide/cgroup-v2` (`cpu.stat`), `accounting/psi`.
 
@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::Instant;
 use topology::{Throttling, Tree};
 
-/// From this share on a loss is worth a word.
+/// Below this share, withheld time does not count as a loss.
 const SOME: f64 = 0.02;
-/// Seconds of sleep that are.
+/// Below this number of seconds, the difference of both clocks does not count as sleep.
 const SLEPT: f64 = 0.5;
 
-/// Up to a moment.
+/// The counts at a moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Withheld {
     at: Option<Instant>,
@@ -25,7 +25,7 @@ pub(super) struct Withheld {
 }
 
 impl Withheld {
-    /// Between two looks, without sleep.
+    /// Seconds between two samples, without sleep.
     pub(super) fn seconds_since(&self, before: &Withheld) -> f64 {
         before.at.zip(self.at).map_or(0.0, |(a, b)| (b - a).as_secs_f64())
     }
@@ -47,8 +47,8 @@ impl Withheld {
     }
 }
 
-/// What was withheld between two looks; `others` is what other programs took, as a share, and `cpus` are those that
-/// this process has.
+/// Checks of the time between two samples. `others` is the share that other programs took, and `cpus` the number of CPUs
+/// of this process.
 pub(super) fn check(before: &Withheld, after: &Withheld, others: f64, cpus: usize) -> [Check; 4] {
     let seconds = after.seconds_since(before);
     [
@@ -81,7 +81,7 @@ fn throttling(before: &Withheld, after: &Withheld, cpu_seconds: f64) -> Check {
     )
 }
 
-/// A low priority costs what others take, because they come first.
+/// A low priority loses the time that other programs take, because they come first.
 fn priority(nice: i64, others: f64) -> Check {
     const NAME: &str = "low priority";
     match nice {

@@ -26,7 +26,7 @@ const MUCH_WORK: f64 = 0.8;
 /// From this share of the time on, other programs on the cores are worth a sentence.
 const MUCH_CONTENTION: f64 = 0.02;
 
-/// The work of an engine's threads in a number of steps. All shares are of one time: that of the steps, or all of it.
+/// The work of an engine's threads in a number of steps. All shares refer to one time: that of the steps, or all of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Work {
     /// One for each group of threads.
@@ -370,12 +370,12 @@ impl Work {
         }
     }
 
-    /// The thread for which the others wait most of the time that they wait, if there is one. A slow thread works no
-    /// longer than others where these take over what it has not begun; they still wait for what it has.
+    /// The thread that causes at least half of the waiting of the others, if there is one. A slow thread works no longer
+    /// than other threads if these take over the tiles that it has not started. They still wait for those that it has.
     fn held_up_by(&self) -> Option<Seat> {
         let latest = self.seats().max_by(|a, b| a.did.held.total_cmp(&b.did.held))?;
         let others = self.others_than(latest);
-        // Threads that hold up each other are nobody's fault.
+        // Delays that other threads cause as well do not count.
         let beyond = latest.did.held - others.held;
         (self.seats().count() > 1 && beyond >= others.waiting / 2.0).then_some(latest)
     }

@@ -218,6 +218,19 @@ fn computing_has_the_share_of_the_peak() {
 }
 
 #[test]
+fn work_without_a_cause_has_the_figures_of_its_report() {
+    let fine = work(vec![group(0, &[0.9])]);
+    assert_eq!(
+        fine.nothing(0.9, 0.1, 0.54).to_string(),
+        "Nothing stands out: threads work 90 % of the time and wait 10 %, and memory is read at 54 % of its limit."
+    );
+    let cached = Work { cache_bytes: 2 * STEP, ..fine };
+    assert!(
+        cached.nothing(0.9, 0.1, 0.0).text.ends_with("what a step reads fits into the caches.")
+    );
+}
+
+#[test]
 fn what_is_between_steps_is_told_from_a_quarter_of_the_time_on() {
     assert_eq!(between(0.2, 0.02, 0.005), None);
     let half = between(0.5, 0.025, 0.025).unwrap();
