@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 use topology::Machine;
-use topology::health::{self, Check, Sample, State};
+use why::machine::{self, Check, Sample, State};
 
 /// Look for what makes this machine slower than it could be, and say what mends it
 ///
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Error> {
         cores: machine.usable_cores(),
         nodes: machine.usable_nodes().count().max(1),
         kernels: Kernels::detect().map_err(arclight_engine::Error::from)?.isa().name(),
-        checks: health::check(root, &machine, &before, &after),
+        checks: machine::check(root, &machine, &before, &after),
     };
     let mut out = Output::new(args.output);
     if out.data(&found, &["/checks"])? {

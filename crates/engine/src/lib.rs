@@ -26,7 +26,6 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
-mod causes;
 mod company;
 mod cores;
 mod decode;
@@ -54,7 +53,6 @@ mod stop;
 mod trial;
 
 pub use adapter::{Adapter, AdapterFault};
-pub use causes::{Cause, GroupWork, ThreadWork, Work, between};
 pub use company::Company;
 pub use cores::CoreTurns;
 pub use decode::{

@@ -11,6 +11,7 @@
 
 use crate::files::Tree;
 use crate::idlist::parse_ids;
+use std::path::Path;
 
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
@@ -134,43 +135,50 @@ fn read_quota(tree: &mut Tree, dir: &str, v2: bool) -> Option<f64> {
     }
 }
 
-/// What quotas have withheld: of the group that they stopped most, of the process's own and its ancestors.
+/// Time for which CPU quotas stopped the threads of a control group: of this process's group and its ancestors, the one
+/// that was stopped longest.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Throttling {
-    /// Periods that had work in them, and those in which threads were stopped.
-    pub(crate) periods: u64,
-    pub(crate) throttled: u64,
-    /// For so long, summed over CPUs.
-    pub(crate) seconds: f64,
+pub struct Throttling {
+    /// Periods in which the group had work.
+    pub periods: u64,
+    /// Periods in which threads were stopped.
+    pub throttled: u64,
+    /// Seconds for which threads were stopped, summed over CPUs.
+    pub seconds: f64,
 }
 
-pub(crate) fn throttling(tree: &mut Tree) -> Option<Throttling> {
-    let mounts = tree.text("proc/self/mountinfo").map(|text| parse_mounts(&text));
-    let groups = tree.text("proc/self/cgroup")?;
-    let mut most: Option<Throttling> = None;
-    for line in groups.lines() {
-        let mut fields = line.splitn(3, ':');
-        let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-        let v2 = id == "0" && controllers.is_empty();
-        if !v2 && !controllers.split(',').any(|c| c == "cpu") {
-            continue;
-        }
-        for dir in group_dirs(mounts.as_deref(), v2, controllers, path).unwrap_or_default() {
-            let Some(text) = tree.text(&format!("{dir}/cpu.stat")) else { continue };
-            let number = |name: &str| -> Option<u64> {
-                let words = text.lines().find_map(|line| line.strip_prefix(name))?;
-                words.strip_prefix(' ')?.trim().parse().ok()
-            };
-            let seconds = number("throttled_usec").map(|usec| usec as f64 / 1e6);
-            let seconds = seconds.or_else(|| number("throttled_time").map(|ns| ns as f64 / 1e9));
-            let counts = (number("nr_periods"), number("nr_throttled"), seconds);
-            let (Some(periods), Some(throttled), Some(seconds)) = counts else { continue };
-            if most.is_none_or(|most| seconds > most.seconds) {
-                most = Some(Throttling { periods, throttled, seconds });
+impl Throttling {
+    /// Reads the counts under a root path; `None` if no group has any.
+    pub fn read(root: &Path) -> Option<Throttling> {
+        let tree = &mut Tree::new(root);
+        let mounts = tree.text("proc/self/mountinfo").map(|text| parse_mounts(&text));
+        let groups = tree.text("proc/self/cgroup")?;
+        let mut most: Option<Throttling> = None;
+        for line in groups.lines() {
+            let mut fields = line.splitn(3, ':');
+            let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+            let v2 = id == "0" && controllers.is_empty();
+            if !v2 && !controllers.split(',').any(|c| c == "cpu") {
+                continue;
+            }
+            for dir in group_dirs(mounts.as_deref(), v2, controllers, path).unwrap_or_default() {
+                let Some(text) = tree.text(&format!("{dir}/cpu.stat")) else { continue };
+                let number = |name: &str| -> Option<u64> {
+                    let words = text.lines().find_map(|line| line.strip_prefix(name))?;
+                    words.strip_prefix(' ')?.trim().parse().ok()
+                };
+                let seconds = number("throttled_usec").map(|usec| usec as f64 / 1e6);
+                let seconds =
+                    seconds.or_else(|| number("throttled_time").map(|ns| ns as f64 / 1e9));
+                let counts = (number("nr_periods"), number("nr_throttled"), seconds);
+                let (Some(periods), Some(throttled), Some(seconds)) = counts else { continue };
+                if most.is_none_or(|most| seconds > most.seconds) {
+                    most = Some(Throttling { periods, throttled, seconds });
+                }
             }
         }
+        most
     }
-    most
 }
 
 fn read_memory(tree: &mut Tree, dir: &str, v2: bool) -> Option<u64> {

@@ -20,8 +20,8 @@ const MAX_NOTES: usize = 48;
 /// Notes quote files, whose lines may be long.
 const MAX_NOTE_CHARS: usize = 240;
 
-/// A file tree that stands for a machine.
-pub(crate) struct Tree {
+/// The sysfs, procfs and cgroupfs files of a machine under a root path. Reads are bounded.
+pub struct Tree {
     root: PathBuf,
     notes: Vec<String>,
     dropped: usize,
@@ -29,7 +29,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    pub(crate) fn new(root: &Path) -> Self {
+    /// The files under `root`, which is `/` for this machine.
+    pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned(), notes: vec![], dropped: 0, cpu_faults: BTreeMap::new() }
     }
 
@@ -65,9 +66,9 @@ impl Tree {
         self.notes
     }
 
-    /// The text of a file, `None` when it does not exist. A file that exists and cannot be used
-    /// is noted. Only the first [`MAX_BYTES`] are read, cut at a line end.
-    pub(crate) fn text(&mut self, path: &str) -> Option<String> {
+    /// The text of the file at a path relative to the root; `None` if the file does not exist or cannot be read. Only
+    /// the first 256 KiB are read, cut at a line end.
+    pub fn text(&mut self, path: &str) -> Option<String> {
         match read_bounded(&self.root.join(path), MAX_BYTES) {
             Ok((text, false)) => Some(text),
             Ok((mut text, true)) => {
@@ -104,8 +105,8 @@ impl Tree {
         ids.or_else(|| self.ids(list))
     }
 
-    /// The number in a file; anything else is noted and taken as missing.
-    pub(crate) fn number(&mut self, path: &str) -> Option<i64> {
+    /// The number in the file at a path relative to the root; `None` if there is no file or no number.
+    pub fn number(&mut self, path: &str) -> Option<i64> {
         let text = self.text(path)?;
         let number = text.trim().parse::<i64>();
         self.checked(path, number)

@@ -41,7 +41,6 @@ mod energy;
 mod error;
 pub mod fake;
 mod files;
-pub mod health;
 mod hwloc;
 mod idlist;
 mod layout;
@@ -54,8 +53,10 @@ mod synthetic;
 mod sysfs;
 pub mod topotree;
 
+pub use cgroup::Throttling;
 pub use energy::Energy;
 pub use error::Error;
+pub use files::Tree;
 pub use idlist::{CpuList, Id, IdList, MAX_ID, NodeList};
 pub use layout::{Group, Layout, layout};
 pub use load::CpuTicks;

@@ -1,11 +1,13 @@
-//! What took speed from some work, whatever the model did: other programs, limits of the system, sleep.
+//! Causes of low speed that do not depend on the model: other programs, limits of the system, sleep.
 
-use arclight_engine::{Cause, Company, Engine};
+use arclight_engine::{Company, Engine};
 use std::path::Path;
 use topology::Machine;
-use topology::health::{Sample, check_between};
+use why::Cause;
+use why::machine::{Check, Sample, check_between};
+use why::threads::Contention;
 
-/// A look at the machine before some work.
+/// The state of the machine before some work.
 pub(crate) struct Look {
     sample: Sample,
     company: Company,
@@ -17,15 +19,14 @@ impl Look {
         Look { sample: Sample::read(Path::new("/")), company }
     }
 
-    /// What took speed since, what costs most first.
+    /// The causes since then, the largest loss first.
     pub(crate) fn causes(&self, engine: &Engine, machine: &Machine) -> Vec<Cause> {
         let root = Path::new("/");
         let company = engine.company().map(|now| now.since(&self.company));
         let checks = check_between(root, machine, &self.sample, &Sample::read(root));
-        let checks = checks.iter().filter_map(|check| {
-            Some(Cause { text: check.sentence()?, mend: check.mend().to_vec() })
+        let company = company.map(|Company { left_out, steps, steps_without, delayed }| {
+            Contention { left_out, steps, steps_without, delayed }.cause()
         });
-        let company = company.as_ref().and_then(Company::cause);
-        company.into_iter().chain(checks).collect()
+        company.flatten().into_iter().chain(checks.iter().filter_map(Check::cause)).collect()
     }
 }

@@ -33,7 +33,6 @@ pub(crate) use table::{wrap, wrap_at};
 
 use crate::error::Error;
 use crate::term;
-pub(crate) use arclight_engine::Cause;
 use arclight_engine::{Activity, Engine, NodeId, Placement, Plan};
 use figures::Facts;
 use reads::{ReadProbe, Reads};
@@ -41,6 +40,7 @@ use serde::Serialize;
 use std::time::Duration;
 use tasks::Tasks;
 use topology::Machine;
+pub(crate) use why::Cause;
 
 /// Passes of the probe after an answer: the best of three is steady, and takes some 10 ms each.
 const PASSES: usize = 3;

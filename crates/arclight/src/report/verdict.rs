@@ -1,13 +1,14 @@
-//! What bounds the work, in words: no more than the figures support.
+//! The causes that limit the speed of the reported work: the figures of a report as counts for the crate `why`.
 
 use super::figures::{Figures, NodesReport};
-use arclight_engine::{Cause, CpuId, GroupWork, Mode, ThreadWork, Work, between};
-use topology::percent;
+use arclight_engine::{CpuId, Mode};
+use why::Cause;
+use why::threads::{GroupWork, ThreadWork, Work, between};
 
-/// Sentences that are told.
+/// Number of causes in a report at most.
 const MOST: usize = 4;
 
-/// Sentences, what counts most first.
+/// The causes, the most important first.
 pub(super) fn of(report: &NodesReport, mode: Mode) -> Vec<Cause> {
     let work = work(report, mode);
     let Figures { time, .. } = &report.all;
@@ -16,18 +17,19 @@ pub(super) fn of(report: &NodesReport, mode: Mode) -> Vec<Cause> {
     let mut all = work.causes();
     all.extend(between(time.between_steps, step - gap, gap));
     if all.is_empty() {
-        all.push(Cause { text: nothing(report, &work), mend: Vec::new() });
+        let slowest = &report.nodes[report.threads[time.slowest.thread].node];
+        all.push(work.nothing(time.working, time.waiting, slowest.traffic.of_limit));
     }
     all.truncate(MOST);
     all
 }
 
-/// The figures of which sentences are made. Shares are of all the time, that between steps too.
+/// The figures of a report as counts. Shares refer to all the time, including that between steps.
 fn work(report: &NodesReport, mode: Mode) -> Work {
     let Figures { time, traffic, .. } = &report.all;
     let streamed = traffic.weights_bytes_per_token + traffic.kv_bytes_per_token;
     let us = report.seconds * 1e6;
-    // Threads that had no part in some of the steps cannot be held against the others.
+    // Threads that did not take part in some of the steps cannot be compared with the others.
     let alike = report.threads.iter().all(|thread| thread.jobs == report.threads[0].jobs);
     let group = |(at, figures): (usize, &Figures)| {
         let threads = report.threads.iter().filter(|thread| thread.node == at);
@@ -39,7 +41,7 @@ fn work(report: &NodesReport, mode: Mode) -> Work {
         };
         let pages = figures.memory.pages;
         GroupWork {
-            // A node as people know it.
+            // The number that the kernel uses.
             node: figures.node.filter(|_| !report.virtual_nodes).unwrap_or(at as u32),
             read: figures.traffic.read_bytes_per_second,
             limit: Some(figures.traffic.limit_bytes_per_second).filter(|limit| *limit > 0.0),
@@ -62,17 +64,4 @@ fn work(report: &NodesReport, mode: Mode) -> Work {
         waits: Some((waits, waited / (waits * report.steps as f64).max(1.0))),
         of_peak: report.of_peak,
     }
-}
-
-fn nothing(report: &NodesReport, work: &Work) -> String {
-    let Figures { time, .. } = &report.all;
-    let slowest = &report.nodes[report.threads[time.slowest.thread].node];
-    let memory = match work.is_cached() {
-        true => "what a step reads fits into the caches".to_owned(),
-        false => format!("memory is read at {} of its limit", percent(slowest.traffic.of_limit)),
-    };
-    let (working, waiting) = (percent(time.working), percent(time.waiting));
-    format!(
-        "Nothing stands out: threads work {working} of the time and wait {waiting}, and {memory}."
-    )
 }

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 use topology::Machine;
-use topology::health::{Check, Sample, State, check};
+use why::machine::{Check, Sample, State, check};
 
 /// Time between two looks at what others do: shorter ones tell little, as the kernel counts in hundredths of a
 /// second.

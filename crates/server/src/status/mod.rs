@@ -3,6 +3,7 @@
 //! Figures are the engine's counts. Rates are differences between two looks, so there are none at the first; the
 //! server takes no looks of its own. What cannot be known is absent, and `unknown` says why.
 
+mod causes;
 mod health;
 mod limits;
 mod lock;
@@ -11,7 +12,6 @@ mod readiness;
 mod recent;
 mod shape;
 mod watcher;
-mod why;
 
 pub use limits::MeasureReads;
 pub(crate) use recent::{Recent, Served};
@@ -26,8 +26,8 @@ use axum::Json as JsonBody;
 use axum::extract::State;
 use axum::http::Extensions;
 use lock::lock;
-use readiness::Readiness;
 use std::sync::Arc;
+use why::server::Readiness;
 
 /// The endpoint.
 pub(crate) async fn status(
@@ -43,7 +43,7 @@ fn of(app: &App, models: Option<Views>) -> Status {
     let own = models.as_ref().and_then(|Views(all)| all.iter().find(|one| one.name == app.name()));
     let (model, phase) = match app.model() {
         Ok(model) => (Some(model), Readiness::Ready),
-        Err(fault) => (None, Readiness::of(&fault, own)),
+        Err(fault) => (None, readiness::of(&fault, own)),
     };
     let watcher = &app.status;
     if let (Some(model), Some(measure)) = (&model, app.options.measure_reads) {

@@ -1,8 +1,10 @@
 //! Rates: what has been done between two looks at the engines.
 
-use arclight_engine::{Counters, GroupStatus, ReplicaStatus, Replicas, ThreadStatus, ThreadWork};
+use arclight_engine::{Counters, GroupStatus, ReplicaStatus, Replicas, ThreadStatus};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+use why::server::Done;
+use why::threads::ThreadWork;
 
 /// Rates are of about so much time: longer than steps are, short enough to be of this moment.
 const SPAN: Duration = Duration::from_secs(5);
@@ -42,55 +44,38 @@ impl Looks {
     }
 }
 
-/// What a replica has done between two looks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Done {
-    pub(super) seconds: f64,
-    pub(super) steps: u64,
-    pub(super) step_seconds: f64,
-    pub(super) between_seconds: f64,
-    pub(super) prompt_tokens: u64,
-    pub(super) cached_tokens: u64,
-    pub(super) computed_tokens: u64,
-    pub(super) generated_tokens: u64,
-    pub(super) drafted_tokens: u64,
-    pub(super) accepted_tokens: u64,
-    pub(super) preemptions: u64,
+/// The counts of a replica between two looks.
+pub(super) fn done(before: &Counters, now: &Counters, seconds: f64) -> Done {
+    let time = |of: fn(&Counters) -> Duration| of(now).saturating_sub(of(before)).as_secs_f64();
+    Done {
+        seconds,
+        steps: now.steps - before.steps,
+        step_seconds: time(|done| done.step_time),
+        between_seconds: time(|done| done.between_time),
+        prompt_tokens: now.prompt_tokens - before.prompt_tokens,
+        cached_tokens: now.cached_tokens - before.cached_tokens,
+        computed_tokens: now.computed_tokens - before.computed_tokens,
+        generated_tokens: now.generated_tokens - before.generated_tokens,
+        drafted_tokens: now.drafted_tokens - before.drafted_tokens,
+        accepted_tokens: now.accepted_tokens - before.accepted_tokens,
+        preemptions: now.preemptions - before.preemptions,
+    }
 }
 
-impl Done {
-    pub(super) fn between(before: &Counters, now: &Counters, seconds: f64) -> Done {
-        let time = |of: fn(&Counters) -> Duration| of(now).saturating_sub(of(before)).as_secs_f64();
-        Done {
-            seconds,
-            steps: now.steps - before.steps,
-            step_seconds: time(|done| done.step_time),
-            between_seconds: time(|done| done.between_time),
-            prompt_tokens: now.prompt_tokens - before.prompt_tokens,
-            cached_tokens: now.cached_tokens - before.cached_tokens,
-            computed_tokens: now.computed_tokens - before.computed_tokens,
-            generated_tokens: now.generated_tokens - before.generated_tokens,
-            drafted_tokens: now.drafted_tokens - before.drafted_tokens,
-            accepted_tokens: now.accepted_tokens - before.accepted_tokens,
-            preemptions: now.preemptions - before.preemptions,
-        }
-    }
-
-    /// Sums of replicas, over the same time.
-    pub(super) fn add(self, other: &Done) -> Done {
-        Done {
-            seconds: other.seconds,
-            steps: self.steps + other.steps,
-            step_seconds: self.step_seconds + other.step_seconds,
-            between_seconds: self.between_seconds + other.between_seconds,
-            prompt_tokens: self.prompt_tokens + other.prompt_tokens,
-            cached_tokens: self.cached_tokens + other.cached_tokens,
-            computed_tokens: self.computed_tokens + other.computed_tokens,
-            generated_tokens: self.generated_tokens + other.generated_tokens,
-            drafted_tokens: self.drafted_tokens + other.drafted_tokens,
-            accepted_tokens: self.accepted_tokens + other.accepted_tokens,
-            preemptions: self.preemptions + other.preemptions,
-        }
+/// The sum of the counts of replicas over the same time.
+pub(super) fn sum(all: Done, one: Done) -> Done {
+    Done {
+        seconds: one.seconds,
+        steps: all.steps + one.steps,
+        step_seconds: all.step_seconds + one.step_seconds,
+        between_seconds: all.between_seconds + one.between_seconds,
+        prompt_tokens: all.prompt_tokens + one.prompt_tokens,
+        cached_tokens: all.cached_tokens + one.cached_tokens,
+        computed_tokens: all.computed_tokens + one.computed_tokens,
+        generated_tokens: all.generated_tokens + one.generated_tokens,
+        drafted_tokens: all.drafted_tokens + one.drafted_tokens,
+        accepted_tokens: all.accepted_tokens + one.accepted_tokens,
+        preemptions: all.preemptions + one.preemptions,
     }
 }
 

@@ -1,46 +1,30 @@
-//! How far the model is that a status is of.
+//! The readiness of the model of a status.
 
 use super::ModelView;
 use crate::fault::Fault;
+use why::server::Readiness;
 
-/// How far it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Readiness {
-    /// It is being loaded.
-    #[default]
-    Loading,
-    /// It answers.
-    Ready,
-    /// Not in memory: a request loads it.
-    Unloaded,
-    /// It is out of service; why.
-    Failed(String),
-    /// The server is about to end.
-    Stopping,
+/// The readiness of a model whose requests fail with `fault`; `own` is its entry if the server has several models.
+pub(super) fn of(fault: &Fault, own: Option<&ModelView>) -> Readiness {
+    match (fault.code, own) {
+        (Some("replica_failed"), _) => Readiness::Failed(fault.message.clone()),
+        (Some("loading"), None) => Readiness::Loading,
+        (Some("loading"), Some(own)) => match (own.state, &own.error) {
+            ("loading", _) => Readiness::Loading,
+            (_, Some(why)) => Readiness::Failed(why.clone()),
+            (_, None) => Readiness::Unloaded,
+        },
+        _ => Readiness::Stopping,
+    }
 }
 
-impl Readiness {
-    /// Of a model that cannot be had for a reason; `own` is what is told of it where the server has several.
-    pub(super) fn of(fault: &Fault, own: Option<&ModelView>) -> Readiness {
-        match (fault.code, own) {
-            (Some("replica_failed"), _) => Readiness::Failed(fault.message.clone()),
-            (Some("loading"), None) => Readiness::Loading,
-            (Some("loading"), Some(own)) => match (own.state, &own.error) {
-                ("loading", _) => Readiness::Loading,
-                (_, Some(why)) => Readiness::Failed(why.clone()),
-                (_, None) => Readiness::Unloaded,
-            },
-            _ => Readiness::Stopping,
-        }
-    }
-
-    pub(super) fn word(&self) -> &'static str {
-        match self {
-            Readiness::Loading => "loading",
-            Readiness::Ready => "ready",
-            Readiness::Unloaded => "unloaded",
-            Readiness::Failed(_) => "failed",
-            Readiness::Stopping => "stopping",
-        }
+/// The phase in `/status.json`.
+pub(super) fn word(readiness: &Readiness) -> &'static str {
+    match readiness {
+        Readiness::Loading => "loading",
+        Readiness::Ready => "ready",
+        Readiness::Unloaded => "unloaded",
+        Readiness::Failed(_) => "failed",
+        Readiness::Stopping => "stopping",
     }
 }

@@ -1,10 +1,10 @@
 //! The status as it is written, and where its figures are from.
 
+use super::causes::{Reason, Worked, contention};
 use super::limits::Limit;
-use super::rates::{Done, Group, Look};
-use super::readiness::Readiness;
+use super::rates::{self, Group, Look};
+use super::readiness;
 use super::recent::Served;
-use super::why::{Facts, Reason, Worked};
 use crate::model::Model;
 use crate::operate::Slow;
 use crate::state::App;
@@ -13,7 +13,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
 use topology::Machine;
-use topology::health::Check;
+use why::machine::Check;
+use why::server::{Done, Facts, Readiness};
 
 /// What the server and its machine do at this moment. Rates are of the last seconds, between two requests for this;
 /// what is not known is null, or not there.
@@ -256,6 +257,7 @@ pub(super) fn status(
             None
         }
     };
+    let caches = machine.map_or(0, cache_bytes);
     let (mut replicas, mut rates, mut facts) = (Vec::new(), None, Facts::default());
     if let Some((model, now, before)) = &loaded {
         let before = before.as_ref();
@@ -263,16 +265,16 @@ pub(super) fn status(
         let done = before.zip(seconds).map(|(before, seconds)| {
             let pairs = before.replicas.iter().zip(&now.replicas);
             let done = |(b, n): (&ReplicaStatus, &ReplicaStatus)| {
-                Done::between(&b.counters, &n.counters, seconds)
+                rates::done(&b.counters, &n.counters, seconds)
             };
-            pairs.map(done).fold(Done::default(), |all, one| all.add(&one))
+            pairs.map(done).fold(Done::default(), rates::sum)
         });
         match &done {
             None => unknown.push(Unknown {
                 what: "rates",
                 why: "they are of the time between two requests for the status, and this is the first".into(),
             }),
-            Some(done) => rates = Some(self::rates(done, now.replicas.len())),
+            Some(done) => rates = Some(all_rates(done, now.replicas.len())),
         }
         let infos = model.replicas.replicas();
         for (at, (info, status)) in infos.iter().zip(&now.replicas).enumerate() {
@@ -281,7 +283,7 @@ pub(super) fn status(
                 unknown.push(Unknown { what: "limit_bytes_per_second", why });
             }
             let before = before.and_then(|before| before.replicas.get(at));
-            replicas.push(replica(info, status, before, &limit, &mut facts));
+            replicas.push(replica(info, status, before, &limit, caches, &mut facts));
         }
         let mut remote = now.replicas.iter().flat_map(|replica| &replica.groups);
         if remote.any(|group| group.remote.is_none()) {
@@ -289,8 +291,8 @@ pub(super) fn status(
             unknown.push(Unknown { what: "remote_share", why });
         }
         let pairs = before.iter().flat_map(|before| before.replicas.iter().zip(&now.replicas));
-        let company = pairs.filter_map(|(before, now)| now.company.since(&before.company).cause());
-        facts.company = company.collect();
+        let company = pairs.map(|(before, now)| now.company.since(&before.company));
+        facts.contention = company.map(contention).collect();
         facts.done = done;
         facts.running = now.replicas.iter().map(|replica| replica.running).sum();
         facts.waiting = now.replicas.iter().map(|replica| replica.waiting).sum();
@@ -298,12 +300,11 @@ pub(super) fn status(
         facts.replicas = now.replicas.len();
     }
     let served = app.metrics.recent.all();
-    let word = phase.word();
+    let word = readiness::word(&phase);
     facts.phase = phase;
     facts.nodes = machine.map_or(1, |machine| machine.usable_nodes().count());
-    facts.cache_bytes = machine.map_or(0, cache_bytes);
     facts.checks = checks;
-    facts.served = served.clone();
+    facts.idle = served.first().and_then(|last| last.ended.elapsed().ok());
     Status {
         phase: word,
         version: env!("CARGO_PKG_VERSION"),
@@ -314,7 +315,7 @@ pub(super) fn status(
         replicas,
         rates,
         requests: served.iter().map(view).collect(),
-        why: facts.reasons(),
+        why: facts.reasons().into_iter().map(Reason::from).collect(),
         unknown,
     }
 }
@@ -359,12 +360,14 @@ fn replica(
     now: &ReplicaStatus,
     before: Option<&ReplicaStatus>,
     limit: &Limit,
+    cache_bytes: u64,
     facts: &mut Facts,
 ) -> ReplicaView {
     let mut worked = Worked {
         pipeline: info.report.mode == Mode::Pipeline,
         steps: before.map_or(0, |before| now.counters.steps - before.counters.steps),
-        ..Worked::default()
+        cache_bytes,
+        groups: Vec::new(),
     };
     let group = |(at, group): (usize, &GroupStatus)| {
         let before = before.and_then(|before| before.groups.get(at));
@@ -392,7 +395,7 @@ fn replica(
         }
     };
     let groups = now.groups.iter().enumerate().map(group).collect();
-    facts.engines.push(worked);
+    facts.engines.push(worked.into());
     let pages = Pages {
         total: now.pages.total,
         used: now.pages.total - now.pages.free - now.pages.cached,
@@ -432,12 +435,12 @@ fn replica(
     }
 }
 
-/// A part of a whole that is there.
-pub(super) fn share(part: u64, all: u64) -> Option<f64> {
+/// The share of a part; `None` if the whole is 0.
+fn share(part: u64, all: u64) -> Option<f64> {
     (all > 0).then(|| part as f64 / all as f64)
 }
 
-fn rates(done: &Done, replicas: usize) -> Rates {
+fn all_rates(done: &Done, replicas: usize) -> Rates {
     let per_second = |count: u64| count as f64 / done.seconds;
     let steps = (done.steps > 0).then_some(done.steps as f64);
     Rates {

@@ -1,16 +1,16 @@
-//! What other programs, and other virtual machines, take.
+//! The work of other programs and of other virtual machines.
 
 use super::Check;
 use super::clock::Heat;
 use super::withheld::Withheld;
-use crate::files::{MAX_BYTES, Tree, read_bounded};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use topology::Tree;
 
-/// Below this share of the machine others are not worth a word.
+/// Below this share of the machine, other programs do not count as a loss.
 const BUSY: f64 = 0.02;
-/// Programs that are named.
+/// Number of programs that are named at most.
 const NAMED: usize = 3;
 
 /// The work of the machine up to a moment, in the kernel's ticks.
@@ -19,7 +19,7 @@ pub struct Sample {
     all: u64,
     idle: u64,
     stolen: u64,
-    /// Of this process.
+    /// Ticks of this process.
     own: u64,
     /// By process, with its name.
     programs: BTreeMap<u32, (String, u64)>,
@@ -28,14 +28,15 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Looks at `proc` under a root, leaving out the own process.
+    /// Reads `proc` under a root, with the names of all programs but this process.
     pub fn read(root: &Path) -> Sample {
         let mut sample = Sample::read_sums(root);
+        let mut tree = Tree::new(root);
         let entries = fs::read_dir(root.join("proc")).into_iter().flatten().flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         for id in ids {
             if id != std::process::id()
-                && let Some(program) = program(root, id)
+                && let Some(program) = program(&mut tree, id)
             {
                 sample.programs.insert(id, program);
             }
@@ -43,7 +44,7 @@ impl Sample {
         sample
     }
 
-    /// The same without names: one file for all other programs together.
+    /// Reads the sums without names: one file for all other programs together.
     pub fn read_sums(root: &Path) -> Sample {
         let mut tree = Tree::new(root);
         let mut sample =
@@ -56,14 +57,14 @@ impl Sample {
         sample.all = (0..8).map(at).sum();
         sample.idle = at(3) + at(4);
         sample.stolen = at(7);
-        sample.own = program(root, std::process::id()).map_or(0, |(_, ticks)| ticks);
+        sample.own = program(&mut tree, std::process::id()).map_or(0, |(_, ticks)| ticks);
         sample
     }
 }
 
 /// Name and ticks in `/proc/PID/stat`: `1 (a name) R …`; the 14th and 15th field are the ticks.
-fn program(root: &Path, id: u32) -> Option<(String, u64)> {
-    let (line, _) = read_bounded(&root.join(format!("proc/{id}/stat")), MAX_BYTES).ok()?;
+fn program(tree: &mut Tree, id: u32) -> Option<(String, u64)> {
+    let line = tree.text(&format!("proc/{id}/stat"))?;
     let (start, rest) = line.rsplit_once(')')?;
     let name = start.split_once('(')?.1;
     let mut ticks = rest.split_whitespace().skip(11).map(str::parse::<u64>);
@@ -77,7 +78,7 @@ pub(super) fn check(before: &Sample, after: &Sample) -> [Check; 2] {
         return NAMES.map(|name| Check::unknown(name, "/proc/stat does not change"));
     }
     let share = |ticks: u64| ticks as f64 / all as f64;
-    // Of all time, so that programs count that have ended meanwhile.
+    // Programs that have ended between the samples are in these sums, too.
     let idle = after.idle.saturating_sub(before.idle);
     let stolen = after.stolen.saturating_sub(before.stolen);
     let own = after.own.saturating_sub(before.own);

@@ -218,6 +218,19 @@ fn computing_has_the_share_of_the_peak() {
 }
 
 #[test]
+fn work_without_a_cause_has_the_figures_of_its_report() {
+    let fine = work(vec![group(0, &[0.9])]);
+    assert_eq!(
+        fine.nothing(0.9, 0.1, 0.54).to_string(),
+        "Nothing stands out: threads work 90 % of the time and wait 10 %, and memory is read at 54 % of its limit."
+    );
+    let cached = Work { cache_bytes: 2 * STEP, ..fine };
+    assert!(
+        cached.nothing(0.9, 0.1, 0.0).text.ends_with("what a step reads fits into the caches.")
+    );
+}
+
+#[test]
 fn what_is_between_steps_is_told_from_a_quarter_of_the_time_on() {
     assert_eq!(between(0.2, 0.02, 0.005), None);
     let half = between(0.5, 0.025, 0.025).unwrap();
@@ -231,7 +244,7 @@ fn what_is_between_steps_is_told_from_a_quarter_of_the_time_on() {
 #[test]
 fn cores_that_others_are_busy_on_are_named() {
     let seconds = Duration::from_secs;
-    let mut company = Company { steps: seconds(100), ..Company::default() };
+    let mut company = Contention { steps: seconds(100), ..Contention::default() };
     assert_eq!(company.cause(), None);
     company.delayed.insert(CpuId(2), seconds(1));
     company.delayed.insert(CpuId(7), seconds(3));
@@ -248,5 +261,5 @@ fn cores_that_others_are_busy_on_are_named() {
     let text = company.cause().unwrap().text;
     let words = "CPU 7 was not let run for 48 % of the time: the others waited for it, or took over what it had not begun.";
     assert!(text.ends_with(words), "{text}");
-    assert_eq!(Company::default().cause(), None);
+    assert_eq!(Contention::default().cause(), None);
 }

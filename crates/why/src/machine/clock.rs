@@ -1,70 +1,69 @@
-//! How fast cores may run.
+//! Clock frequencies: governors, limits, boost, heat.
 
 use super::{Check, State};
-use crate::Cpu;
-use crate::files::{MAX_BYTES, Tree, read_bounded};
-use crate::idlist::format_ids;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use topology::{Cpu, CpuId, CpuList, Tree};
 
-/// Lost at most under a governor that follows the load.
+/// The directory of the CPUs.
+const CPUS: &str = "sys/devices/system/cpu";
+/// Largest loss under a governor that follows the load.
 const FOLLOWS: f64 = 0.05;
-/// Lost at most with the preferences of a processor that chooses its frequency itself.
+/// Largest losses with the preferences of a processor that chooses its frequency itself.
 const PREFERENCES: [(&str, f64); 3] =
     [("balance_performance", 0.03), ("balance_power", 0.1), ("power", 0.3)];
-/// Lost at most without boost, where nothing says how high it goes.
+/// Largest loss without boost, whose frequency is unknown.
 const BOOST: f64 = 0.2;
 
-/// From this share of the frequency on a limit is worth a word.
+/// From this share of the frequency on, a limit counts as a loss.
 const SOME: f64 = 0.02;
 
-/// How long cores ran slower because they, or their processor, were too hot: milliseconds since the start, by CPU.
+/// Milliseconds since the start for which each CPU was slowed down because its core or its processor was too hot.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heat(BTreeMap<u32, u64>);
+pub(super) struct Heat(BTreeMap<CpuId, u64>);
 
 impl Heat {
     pub(super) fn read(root: &Path) -> Heat {
-        let cpus = root.join("sys/devices/system/cpu");
-        let entries = fs::read_dir(&cpus).into_iter().flatten().flatten();
+        let mut tree = Tree::new(root);
+        let entries = fs::read_dir(root.join(CPUS)).into_iter().flatten().flatten();
         let ids = entries
             .filter_map(|e| e.file_name().to_str()?.strip_prefix("cpu")?.parse::<u32>().ok());
         let of = |id: u32| {
-            let file = |name: &str| {
-                let path = cpus.join(format!("cpu{id}/thermal_throttle/{name}_total_time_ms"));
-                let (text, _) = read_bounded(&path, MAX_BYTES).ok()?;
-                text.trim().parse::<u64>().ok()
+            let mut file = |name: &str| {
+                let path = format!("{CPUS}/cpu{id}/thermal_throttle/{name}_total_time_ms");
+                tree.text(&path)?.trim().parse::<u64>().ok()
             };
             let most = file("core_throttle").into_iter().chain(file("package_throttle")).max()?;
-            Some((id, most))
+            Some((CpuId(id), most))
         };
         Heat(ids.filter_map(of).collect())
     }
 }
 
-/// What holds the frequency down: the governor, a limit that was set, boost, heat.
+/// Checks of the governor, of frequency limits, of boost and of heat.
 pub(super) fn check(
     tree: &mut Tree,
     cpus: &[Cpu],
     (before, after): (&Heat, &Heat),
     seconds: f64,
 ) -> [Check; 4] {
-    let ids: Vec<u32> = cpus.iter().map(|cpu| cpu.id.0).collect();
+    let ids: Vec<CpuId> = cpus.iter().map(|cpu| cpu.id).collect();
     [governor(tree, &ids), limit(tree, &ids), boost(tree), heat(before, after, &ids, seconds)]
 }
 
-fn cpufreq(tree: &mut Tree, cpu: u32, file: &str) -> Option<String> {
-    let text = tree.text(&format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/{file}"))?;
+fn cpufreq(tree: &mut Tree, CpuId(cpu): CpuId, file: &str) -> Option<String> {
+    let text = tree.text(&format!("{CPUS}/cpu{cpu}/cpufreq/{file}"))?;
     Some(text.trim().to_owned())
 }
 
-fn khz(tree: &mut Tree, cpu: u32, file: &str) -> Option<f64> {
+fn khz(tree: &mut Tree, cpu: CpuId, file: &str) -> Option<f64> {
     cpufreq(tree, cpu, file)?.parse().ok()
 }
 
-/// Of the CPUs whose governors cost most, and which they are if others have better ones.
-fn governor(tree: &mut Tree, cpus: &[u32]) -> Check {
-    let mut by: Vec<(Check, Vec<u32>)> = Vec::new();
+/// The governor with the largest loss, and its CPUs if others have a better one.
+fn governor(tree: &mut Tree, cpus: &[CpuId]) -> Check {
+    let mut by: Vec<(Check, Vec<CpuId>)> = Vec::new();
     for &cpu in cpus {
         let check = governor_of(tree, cpu);
         match by.iter_mut().find(|(known, _)| known.seen == check.seen) {
@@ -76,14 +75,14 @@ fn governor(tree: &mut Tree, cpus: &[u32]) -> Check {
     let several = known.count() > 1;
     match by.into_iter().max_by(|(a, _), (b, _)| a.share().total_cmp(&b.share())) {
         Some((check, ids)) if several && check.share() > 0.0 => {
-            Check { seen: format!("{} on CPUs {}", check.seen, format_ids(ids)), ..check }
+            Check { seen: format!("{} on CPUs {}", check.seen, CpuList::from_iter(ids)), ..check }
         }
         Some((check, _)) => check,
-        None => governor_of(tree, 0),
+        None => governor_of(tree, CpuId(0)),
     }
 }
 
-fn governor_of(tree: &mut Tree, cpu: u32) -> Check {
+fn governor_of(tree: &mut Tree, cpu: CpuId) -> Check {
     const NAME: &str = "governor";
     const MEND: &[&str] = &["sudo cpupower frequency-set -g performance"];
     let Some(governor) = cpufreq(tree, cpu, "scaling_governor") else {
@@ -116,8 +115,8 @@ fn governor_of(tree: &mut Tree, cpu: u32) -> Check {
     }
 }
 
-/// A core that may not run as fast as it could: the slowest counts, because the others wait for it.
-fn limit(tree: &mut Tree, cpus: &[u32]) -> Check {
+/// The largest frequency limit. The slowest core counts, because the others wait for it.
+fn limit(tree: &mut Tree, cpus: &[CpuId]) -> Check {
     const NAME: &str = "frequency";
     let mut known = Vec::new();
     for &cpu in cpus {
@@ -132,20 +131,21 @@ fn limit(tree: &mut Tree, cpus: &[u32]) -> Check {
     if lost(worst) < SOME {
         return Check::fine(NAME, format!("up to {}", ghz(worst.1)));
     }
-    let ids: Vec<u32> = known.iter().filter(|(_, of)| *of == worst).map(|(cpu, _)| *cpu).collect();
+    let ids: Vec<CpuId> =
+        known.iter().filter(|(_, of)| *of == worst).map(|(cpu, _)| *cpu).collect();
     let which = match ids.len() == cpus.len() {
         true => "the cores".to_owned(),
-        false => format!("CPUs {}", format_ids(ids)),
+        false => format!("CPUs {}", CpuList::from_iter(ids)),
     };
     let seen = format!("{which} may run at {} of {} at most", ghz(worst.0), ghz(worst.1));
     let mend = format!("sudo cpupower frequency-set -u {:.0}MHz", worst.1 / 1e3);
     Check::costs(NAME, lost(worst), seen, &[&mend, "a limit of power in the firmware sets it too"])
 }
 
-/// Too hot cores run slower. How much slower is not told, so the time counts as lost.
-fn heat(before: &Heat, after: &Heat, cpus: &[u32], seconds: f64) -> Check {
+/// Cores that were too hot and ran slower. The kernel does not report how much slower, so all of that time is lost.
+fn heat(before: &Heat, after: &Heat, cpus: &[CpuId], seconds: f64) -> Check {
     const NAME: &str = "heat";
-    let ms = |cpu: &u32| {
+    let ms = |cpu: &CpuId| {
         let (before, after) = (before.0.get(cpu)?, after.0.get(cpu)?);
         Some((after.saturating_sub(*before), *cpu))
     };
@@ -160,7 +160,7 @@ fn heat(before: &Heat, after: &Heat, cpus: &[u32], seconds: f64) -> Check {
     Check::costs(
         NAME,
         share,
-        format!("CPU {cpu} was too hot for {hot:.1} s of {seconds:.1} and ran slower"),
+        format!("CPU {} was too hot for {hot:.1} s of {seconds:.1} and ran slower", cpu.0),
         &[
             "better cooling: clean fans and filters, a cooler room; fewer threads (--threads) are cooler too",
         ],
@@ -169,9 +169,9 @@ fn heat(before: &Heat, after: &Heat, cpus: &[u32], seconds: f64) -> Check {
 
 fn boost(tree: &mut Tree) -> Check {
     const NAME: &str = "boost";
-    let no_turbo = "sys/devices/system/cpu/intel_pstate/no_turbo";
-    let boost = "sys/devices/system/cpu/cpufreq/boost";
-    match (tree.number(no_turbo), tree.number(boost)) {
+    let no_turbo = format!("{CPUS}/intel_pstate/no_turbo");
+    let boost = format!("{CPUS}/cpufreq/boost");
+    match (tree.number(&no_turbo), tree.number(&boost)) {
         (Some(1), _) => Check::costs(
             NAME,
             BOOST,

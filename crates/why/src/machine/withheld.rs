@@ -1,32 +1,31 @@
-//! What the system withheld from this process for some time: by a quota, a low priority, a lack of memory, sleep.
+//! Time that the system withheld from this process: by a quota, a low priority, a lack of memory, sleep.
 //!
 //! Sources: the kernel's `scheduler/sched-bwc` and `admin-guide/cgroup-v2` (`cpu.stat`), `accounting/psi`.
 
 use super::Check;
-use crate::cgroup;
-use crate::files::Tree;
 use std::path::Path;
 use std::time::Instant;
+use topology::{Throttling, Tree};
 
-/// From this share on a loss is worth a word.
+/// Below this share, withheld time does not count as a loss.
 const SOME: f64 = 0.02;
-/// Seconds of sleep that are.
+/// Below this number of seconds, the difference of both clocks does not count as sleep.
 const SLEPT: f64 = 0.5;
 
-/// Up to a moment.
+/// The counts at a moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Withheld {
     at: Option<Instant>,
     /// Seconds since the start, those of sleep too, which [`Instant`] leaves out.
     uptime: Option<f64>,
-    quota: Option<cgroup::Throttling>,
+    quota: Option<Throttling>,
     nice: i64,
     /// Microseconds for which all of the machine's tasks waited for memory.
     memory: Option<u64>,
 }
 
 impl Withheld {
-    /// Between two looks, without sleep.
+    /// Seconds between two samples, without sleep.
     pub(super) fn seconds_since(&self, before: &Withheld) -> f64 {
         before.at.zip(self.at).map_or(0.0, |(a, b)| (b - a).as_secs_f64())
     }
@@ -35,7 +34,7 @@ impl Withheld {
         let mut tree = Tree::new(root);
         let uptime = tree.text("proc/uptime").and_then(|text| text.split(' ').next()?.parse().ok());
         let at = Some(Instant::now());
-        let quota = cgroup::throttling(&mut tree);
+        let quota = Throttling::read(root);
         // The 19th field; the name, the second, may have blanks.
         let stat = tree.text("proc/self/stat").unwrap_or_default();
         let nice = stat
@@ -48,8 +47,8 @@ impl Withheld {
     }
 }
 
-/// What was withheld between two looks; `others` is what other programs took, as a share, and `cpus` are those that
-/// this process has.
+/// Checks of the time between two samples. `others` is the share that other programs took, and `cpus` the number of CPUs
+/// of this process.
 pub(super) fn check(before: &Withheld, after: &Withheld, others: f64, cpus: usize) -> [Check; 4] {
     let seconds = after.seconds_since(before);
     [
@@ -82,7 +81,7 @@ fn throttling(before: &Withheld, after: &Withheld, cpu_seconds: f64) -> Check {
     )
 }
 
-/// A low priority costs what others take, because they come first.
+/// A low priority loses the time that other programs take, because they come first.
 fn priority(nice: i64, others: f64) -> Check {
     const NAME: &str = "low priority";
     match nice {
@@ -134,9 +133,9 @@ fn sleep(before: &Withheld, after: &Withheld, seconds: f64) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::FakeMachine;
-    use crate::health::State;
+    use crate::machine::State;
     use std::time::Duration;
+    use topology::fake::FakeMachine;
 
     fn look(fake: FakeMachine) -> Withheld {
         let root = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! Memory modules, by the tables of the firmware: which channels have none.
+//! Memory channels without a module, by the tables of the firmware.
 
 use super::Check;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
-/// Most bytes read of the tables; they have some KB.
+/// Maximum number of bytes read of the tables, which have a few KB.
 const MOST: u64 = 1 << 20;
 
 /// A place for a memory module.
@@ -97,7 +97,7 @@ fn slot(fields: &[u8], strings: &[&[u8]]) -> Option<Slot> {
     })
 }
 
-/// What the slots of a channel have in common: makers name slots `DIMM_A1`, `CPU1_DIMM_A2` or `A1`, with the
+/// The name of a slot's channel. Makers name slots `DIMM_A1`, `CPU1_DIMM_A2` or `A1`, with the
 /// number of the slot at the end, or name the channel in the bank (`P0 CHANNEL A`).
 fn channel(slot: &str, bank: &str) -> String {
     if bank.to_ascii_uppercase().contains("CHANNEL") {

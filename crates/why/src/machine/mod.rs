@@ -1,6 +1,7 @@
-//! What on a machine takes speed from a program that computes on all cores, and the command that mends it.
+//! Causes that lie in the machine: quotas, affinity, clocks, sleep, other programs, empty memory channels. Each has the
+//! command that helps.
 //!
-//! Everything is read under a root path, as [`Machine`] is. What others do is the difference of two
+//! All files are read under a root path, as [`Machine`] reads them. The work of other programs is the difference of two
 //! [`Sample`]s.
 //!
 //! Sources: the kernel's `admin-guide/pm/cpufreq`, `pm/intel_pstate`, `pm/amd-pstate`, `mm/transhuge`,
@@ -14,37 +15,37 @@ mod withheld;
 
 pub use others::Sample;
 
-use crate::files::Tree;
-use crate::{Cpu, Machine, NodeId, percent};
+use crate::Cause;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
+use topology::{Cpu, Machine, NodeId, Tree, percent};
 
-/// One thing that was looked at.
+/// The result of one check of the machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
-    /// In a word or two.
+    /// One to three words.
     pub name: &'static str,
-    /// What was seen.
+    /// The observed state, in words.
     pub seen: String,
-    /// What it means.
+    /// Its effect on speed.
     #[serde(flatten)]
     pub state: State,
 }
 
-/// What was found.
+/// The effect of an observed state on speed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum State {
     /// Nothing is lost.
     Fine,
-    /// It could not be seen; the check says why.
+    /// The state could not be read; [`Check::seen`] has the reason.
     Unknown,
     /// Speed is lost.
     Costs {
         /// Share of the speed that is lost: measured where it can be, otherwise the most that is usual.
         share: f64,
-        /// What mends it: commands, to be run as root where they begin with `sudo`, or what else to do.
+        /// Remedies: commands, to be run as root if they begin with `sudo`, or other actions.
         mend: Vec<String>,
     },
 }
@@ -63,18 +64,11 @@ impl Check {
         Check { name, seen: seen.into(), state: State::Costs { share, mend } }
     }
 
-    /// What it takes, as a sentence with its figure; `None` where nothing is lost.
-    pub fn sentence(&self) -> Option<String> {
-        let State::Costs { share, .. } = self.state else { return None };
-        Some(format!("Up to {} is lost to {}: {}.", percent(share), self.name, self.seen))
-    }
-
-    /// What mends it, the best first.
-    pub fn mend(&self) -> &[String] {
-        match &self.state {
-            State::Costs { mend, .. } => mend,
-            State::Fine | State::Unknown => &[],
-        }
+    /// The loss as a cause; `None` if no speed is lost.
+    pub fn cause(&self) -> Option<Cause> {
+        let State::Costs { share, mend } = &self.state else { return None };
+        let text = format!("Up to {} is lost to {}: {}.", percent(*share), self.name, self.seen);
+        Some(Cause { text, mend: mend.clone() })
     }
 
     /// Share of the speed that is lost.
@@ -86,8 +80,8 @@ impl Check {
     }
 }
 
-/// Looks at a machine whose files are under `root`; `before` and `after` are two looks at its work. What costs
-/// most comes first.
+/// All checks of a machine whose files are under `root`, the largest loss first. `before` and `after` are samples of its
+/// work at two times.
 pub fn check(root: &Path, machine: &Machine, before: &Sample, after: &Sample) -> Vec<Check> {
     let mut tree = Tree::new(root);
     let mut all = vec![quota(machine), cores(machine), memory_limit(machine)];
@@ -102,8 +96,8 @@ pub fn check(root: &Path, machine: &Machine, before: &Sample, after: &Sample) ->
     all
 }
 
-/// What took or withheld speed between two looks at a machine whose files are under `root`, or holds it down: what
-/// cost most first, nothing else.
+/// The checks that found a loss of speed between two samples of a machine whose files are under `root`, the largest loss
+/// first.
 pub fn check_between(
     root: &Path,
     machine: &Machine,
@@ -166,7 +160,7 @@ fn cores(machine: &Machine) -> Check {
     )
 }
 
-/// Memory that ends early is no loss of speed until it swaps.
+/// A memory limit slows nothing down until the system swaps.
 fn memory_limit(machine: &Machine) -> Check {
     const NAME: &str = "memory limit";
     let total: u64 = machine.nodes().iter().map(|node| node.memory_bytes).sum();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::fake::FakeMachine;
+use topology::fake::FakeMachine;
 
 fn checks(fake: FakeMachine, stats: [&str; 2]) -> Vec<Check> {
     let root = tempfile::tempdir().unwrap();
@@ -130,10 +130,10 @@ fn a_limit_of_frequency_is_told_with_the_cores_that_have_it() {
     assert_eq!(one.seen, "CPUs 2 may run at 2.8 GHz of 3.5 GHz at most");
     assert!((one.share() - 0.2).abs() < 1e-9);
     let sentence = "Up to 20 % is lost to frequency: CPUs 2 may run at 2.8 GHz of 3.5 GHz at most.";
-    assert_eq!(one.sentence().as_deref(), Some(sentence));
-    assert_eq!(one.mend().len(), 2);
+    let cause = one.cause().unwrap();
+    assert_eq!((cause.text.as_str(), cause.mend.len()), (sentence, 2));
     let fine = checks(&[3_500_000; 4]);
-    assert_eq!((&fine.state, fine.sentence(), fine.mend().len()), (&State::Fine, None, 0));
+    assert_eq!((&fine.state, fine.cause()), (&State::Fine, None));
     assert_eq!(
         of(&super::tests::checks(FakeMachine::uniform(1, 4), IDLE), "frequency").state,
         State::Unknown

@@ -1,54 +1,32 @@
-//! Why steps are not faster, in a sentence with its figure, and what helps: no more than the figures support.
+//! Causes in the work of an engine's threads: memory at its limit, slow nodes and cores, uneven shares, misplaced pages,
+//! time between steps, other programs on the same cores.
 //!
-//! One set of thresholds and sentences for the reports of the command line and the status of a server, which differ in
-//! where their figures are from. What the machine takes (quotas, sleep, the clock) is `topology::health`'s.
+//! The reports of the command line and the status of a server have the same thresholds and sentences; their counts come
+//! from different sources.
 
-use crate::company::Company;
-use serde::Serialize;
-use std::fmt;
+use crate::Cause;
+use std::collections::BTreeMap;
+use std::time::Duration;
 use topology::{CpuId, percent};
 
-/// From this share of its limit on, while threads work, a memory is what counts.
+/// From this share of its read limit on, while threads work, a memory is the bottleneck.
 const NEAR_LIMIT: f64 = 0.7;
-/// Below this share, it is not.
+/// Below this share of its read limit, a memory is not the bottleneck.
 const FAR_FROM_LIMIT: f64 = 0.5;
 /// From this share of the time on, waiting is worth a sentence.
 const MUCH_WAITING: f64 = 0.2;
-/// From this share of the time on, so is what happens between steps.
+/// From this share of the time on, so is the time between steps.
 const MUCH_BETWEEN: f64 = 0.25;
-/// From this share of the bytes on, so is that they come from other nodes.
+/// From this share of the bytes on, so are reads from other nodes.
 const MUCH_REMOTE: f64 = 0.1;
-/// From this share of the pages on, so is that they lie elsewhere.
+/// From this share of the pages on, so are pages on other nodes than planned.
 const MUCH_MISPLACED: f64 = 0.01;
-/// From this share of the time on, threads do little else than work.
+/// From this share of the time on, the computing of threads is the bottleneck.
 const MUCH_WORK: f64 = 0.8;
-/// From this share of the time on it is worth a sentence that a core was left out, or that a thread was not let run.
-const MUCH_COMPANY: f64 = 0.02;
+/// From this share of the time on, other programs on the cores are worth a sentence.
+const MUCH_CONTENTION: f64 = 0.02;
 
-/// What takes speed, and what helps.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Cause {
-    /// A sentence with its figure.
-    pub text: String,
-    /// What helps, the best first; nothing where nothing does.
-    pub mend: Vec<String>,
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cause { text, mend } = self;
-        match mend.first() {
-            None => f.write_str(text),
-            Some(first) => write!(f, "{text} What helps: {first}"),
-        }
-    }
-}
-
-fn cause(text: String, mend: &[&str]) -> Cause {
-    Cause { text, mend: mend.iter().map(|&text| text.to_owned()).collect() }
-}
-
-/// What an engine's threads did in some steps. Shares are of the same time, be it that of the steps or all of it.
+/// The work of an engine's threads in a number of steps. All shares refer to one time: that of the steps, or all of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Work {
     /// One for each group of threads.
@@ -57,47 +35,47 @@ pub struct Work {
     pub apart: bool,
     /// Groups take turns at a sequence.
     pub pipeline: bool,
-    /// Threads share CPUs, and seem to work while others do.
+    /// Several threads run on one CPU, so the time of each includes that of the others.
     pub cpus_shared: bool,
-    /// Bytes that a step reads, and bytes of the machine's caches.
+    /// Bytes that a step reads.
     pub step_bytes: u64,
-    /// Of all caches of the machine.
+    /// Bytes of all caches of the machine.
     pub cache_bytes: u64,
-    /// Waits of a thread in a step and their mean time in seconds, where they were counted.
+    /// Number of waits of a thread in a step and their mean time in seconds, if they were counted.
     pub waits: Option<(f64, f64)>,
-    /// Share of the peak of multiplications that was reached, where it was measured.
+    /// Share of the peak multiplication rate that was reached, if it was measured.
     pub of_peak: Option<f64>,
 }
 
-/// What a group of threads did.
+/// The work of a group of threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupWork {
-    /// Its number, by which people know it.
+    /// The number of its memory node, or of the group on virtual nodes.
     pub node: u32,
-    /// Bytes per second.
+    /// Bytes read per second.
     pub read: f64,
-    /// What its memory can deliver to it.
+    /// Bytes per second that its memory can deliver to it.
     pub limit: Option<f64>,
     /// Share of the bytes that were in other nodes' memory.
     pub remote: Option<f64>,
-    /// Pages that lie on another node than they were meant for, and all.
+    /// Number of pages on another node than planned, and number of all pages.
     pub misplaced: Option<(u64, u64)>,
-    /// Share of the time that its threads waited, for whatever.
+    /// Share of the time that its threads waited.
     pub waiting: f64,
-    /// Of it, for other groups.
+    /// Share of the time that its threads waited for other groups, a part of `waiting`.
     pub waiting_machine: f64,
     /// Its threads.
     pub threads: Vec<ThreadWork>,
 }
 
-/// What a thread did.
+/// The work of a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThreadWork {
-    /// Where it ran.
+    /// Its CPU.
     pub cpu: CpuId,
-    /// Share of the time.
+    /// Share of the time that it worked.
     pub working: f64,
-    /// Share of the time for which others waited for it alone; 0 if that is not known.
+    /// Share of the time for which all others waited for it alone; 0 if that is not known.
     pub held: f64,
     /// Bytes of the weights that it multiplies; 0 if that is not known.
     pub weights: u64,
@@ -131,7 +109,7 @@ struct Seat {
     did: ThreadWork,
 }
 
-/// What the threads beside one did, their means.
+/// Means over all threads but one.
 struct Others {
     working: f64,
     waiting: f64,
@@ -140,7 +118,7 @@ struct Others {
 }
 
 impl Work {
-    /// All that costs speed, in the order in which it counts.
+    /// All causes, the most important first.
     pub fn causes(&self) -> Vec<Cause> {
         let mut all: Vec<Cause> = self.memory().into_iter().chain(self.waiting()).collect();
         // A memory that is read at its limit for a short part of the time bounds that part only.
@@ -155,17 +133,17 @@ impl Work {
         all
     }
 
-    /// Whether what a step reads fits into the caches.
+    /// Whether the bytes that a step reads fit into the caches.
     pub fn is_cached(&self) -> bool {
         self.step_bytes < self.cache_bytes
     }
 
-    /// Share of the time that threads work, their mean.
+    /// Mean share of the time that threads work.
     pub fn working(&self) -> f64 {
         mean(self.seats().map(|seat| seat.did.working))
     }
 
-    /// Share of the time that they wait, their mean.
+    /// Mean share of the time that threads wait.
     pub fn waiting_share(&self) -> f64 {
         self.mean_of(|group| group.waiting)
     }
@@ -209,7 +187,7 @@ impl Work {
     fn near_limit(&self, group: &GroupWork) -> Option<f64> {
         let working = mean(group.threads.iter().map(|thread| thread.working));
         let working = if self.cpus_shared { 1.0 } else { working.max(0.01) };
-        // The limit is a measurement, too: what is a little above it is all of it.
+        // The limit is a measurement, too: a rate slightly above it counts as the limit.
         Some((group.read / group.limit.filter(|limit| *limit > 0.0)? / working).min(1.0))
     }
 
@@ -219,11 +197,11 @@ impl Work {
         most.filter(|share| self.apart && *share >= MUCH_REMOTE)
     }
 
-    /// Everybody waits for the slowest thread: its node's memory is what could be the bound.
+    /// The memory of the slowest thread's node, if it is read near its limit. All other threads wait for this thread.
     fn memory(&self) -> Option<Cause> {
         let group = &self.groups[self.slowest()?.group];
         let (near, limit) = (self.near_limit(group)?, group.limit?);
-        // The limit is that of a node's own memory: it says nothing about what comes from others.
+        // The limit is that of a node's own memory, so it does not apply to reads from other nodes.
         let far = self.apart && group.remote.is_some_and(|share| share >= MUCH_REMOTE);
         if self.is_cached() || far || near < NEAR_LIMIT {
             return None;
@@ -237,7 +215,7 @@ impl Work {
             percent((group.read / limit).min(1.0)),
             percent(near),
         );
-        Some(cause(
+        Some(Cause::new(
             text,
             &[
                 "fewer bytes: a file of fewer bits, such as Q4_K_M, or a smaller model",
@@ -257,7 +235,7 @@ impl Work {
             "{} of the pages meant for node {node} lie on others ({wrong} of {all}), and are read from there.",
             percent(share)
         );
-        Some(cause(
+        Some(Cause::new(
             text,
             &[
                 "make room on it, or stop what moves pages (numastat -m, cpusets, numad), and load the model anew",
@@ -267,7 +245,7 @@ impl Work {
 
     fn remote(&self) -> Option<Cause> {
         self.far_share().map(|share| {
-            cause(
+            Cause::new(
                 format!("{} of the bytes are in another node's memory.", percent(share)),
                 &[
                     "--numa tp, or --replicas for many requests",
@@ -286,7 +264,7 @@ impl Work {
         let takes = format!("Waiting takes {} of the time", percent(waiting));
         let all = self.working();
         let slowest = self.slowest()?;
-        // What the slowest works beyond the mean, the others wait for, on average.
+        // On average, the others wait for as long as the slowest works longer than the mean.
         let beyond = slowest.did.working - all;
         let of_group = self.working_of(|group| group == slowest.group);
         let by_node = self.groups.len() > 1 && of_group - all >= beyond / 2.0;
@@ -311,7 +289,7 @@ impl Work {
             return Some(self.late_thread(&takes, seat));
         }
         if self.pipeline && self.groups.len() > 1 {
-            return Some(cause(
+            return Some(Cause::new(
                 format!("{takes}: the nodes of a pipeline take turns at a sequence."),
                 &[
                     "more answers at once (--parallel), or --numa tp, where all nodes work on each token",
@@ -327,7 +305,7 @@ impl Work {
         let each = self.waits.map_or_else(String::new, |(waits, each)| {
             format!(", in {waits:.0} waits a step of {} on average", seconds(each))
         });
-        Some(cause(
+        Some(Cause::new(
             format!("{takes}{most}{each}."),
             &[
                 "arclight tune finds the cores with which they wait least",
@@ -351,9 +329,9 @@ impl Work {
                 "{takes}: its threads work {works} of the time, those of others {rest_works}, because each has {more:.1} \
                  times as much of the weights."
             );
-            return cause(text, UNEVEN);
+            return Cause::new(text, UNEVEN);
         }
-        // What a node's memory gives while its threads work.
+        // Bytes per second that a node's memory delivers while its threads work.
         let gives = |group: &GroupWork| {
             ratio(group.read, mean(group.threads.iter().map(|thread| thread.working)))
                 .unwrap_or(0.0)
@@ -364,7 +342,7 @@ impl Work {
             "{takes}: its threads work {works} of the time and read {} meanwhile, those of others {rest_works} and {rest}.",
             rate(gives(&self.groups[at])),
         );
-        cause(
+        Cause::new(
             text,
             &[
                 "arclight doctor shows other programs there and missing memory modules",
@@ -384,20 +362,20 @@ impl Work {
             percent(others.working),
         );
         match self.more(did.weights as f64, others.weights, did.working, others.working) {
-            Some(more) => cause(
+            Some(more) => Cause::new(
                 format!("{text}, because it has {more:.1} times as much of the weights."),
                 UNEVEN,
             ),
-            None => cause(format!("{text}."), LATE),
+            None => Cause::new(format!("{text}."), LATE),
         }
     }
 
-    /// The thread for which the others wait most of the time that they wait, if there is one. A slow thread works no
-    /// longer than others where these take over what it has not begun; they still wait for what it has.
+    /// The thread that causes at least half of the waiting of the others, if there is one. A slow thread works no longer
+    /// than other threads if these take over the tiles that it has not started. They still wait for those that it has.
     fn held_up_by(&self) -> Option<Seat> {
         let latest = self.seats().max_by(|a, b| a.did.held.total_cmp(&b.did.held))?;
         let others = self.others_than(latest);
-        // Threads that hold up each other are nobody's fault.
+        // Delays that other threads cause as well do not count.
         let beyond = latest.did.held - others.held;
         (self.seats().count() > 1 && beyond >= others.waiting / 2.0).then_some(latest)
     }
@@ -409,13 +387,27 @@ impl Work {
             self.groups[group].node,
             percent(did.held),
         );
-        cause(text, LATE)
+        Cause::new(text, LATE)
     }
 
-    /// How much more of the weights somebody has, if that explains at least half of the time.
+    /// The ratio of a thread's weights to those of others, if it explains at least half of the additional time.
     fn more(&self, own: f64, others: f64, working: f64, others_working: f64) -> Option<f64> {
         let (more, longer) = (ratio(own, others)?, ratio(working, others_working)?);
         (more > 1.0 && more - 1.0 >= (longer - 1.0) / 2.0).then_some(more)
+    }
+
+    /// The sentence for work without a cause. The shares are those of the caller's report: of the time, `working` and
+    /// `waiting`, and of its memory's limit, the rate at which the node of the slowest thread was read.
+    pub fn nothing(&self, working: f64, waiting: f64, of_limit: f64) -> Cause {
+        let memory = match self.is_cached() {
+            true => "what a step reads fits into the caches".to_owned(),
+            false => format!("memory is read at {} of its limit", percent(of_limit)),
+        };
+        let (working, waiting) = (percent(working), percent(waiting));
+        let text = format!(
+            "Nothing stands out: threads work {working} of the time and wait {waiting}, and {memory}."
+        );
+        Cause::new(text, &[])
     }
 
     /// Threads work nearly all of the time, and memory is far from its limit.
@@ -434,7 +426,7 @@ impl Work {
             (false, Some(near)) => format!("memory is read at {} of its limit", percent(near)),
             _ => "what a step reads fits into the caches".to_owned(),
         };
-        Some(cause(
+        Some(Cause::new(
             format!(
                 "Computing bounds it: threads work {} of the time{peak}, and {memory}.",
                 percent(working)
@@ -459,8 +451,8 @@ const UNEVEN: &[&str] = &[
     "--threads, --cpus and --nodes set it",
 ];
 
-/// What happens between steps, if it takes much: the share of the time, and how long a step takes and what is between
-/// two, in seconds.
+/// The cause for a large share of the time between steps. `step` is the mean time of a step and `gap` that between two
+/// steps, in seconds.
 pub fn between(share: f64, step: f64, gap: f64) -> Option<Cause> {
     (share >= MUCH_BETWEEN).then(|| {
         let text = format!(
@@ -470,7 +462,7 @@ pub fn between(share: f64, step: f64, gap: f64) -> Option<Cause> {
             seconds(step),
             seconds(gap),
         );
-        cause(
+        Cause::new(
             text,
             &[
                 "grammars, log-probabilities and penalties are computed there: leave out what is not needed",
@@ -480,8 +472,21 @@ pub fn between(share: f64, step: f64, gap: f64) -> Option<Cause> {
     })
 }
 
-impl Company {
-    /// What others on the cores took, if it is worth a sentence.
+/// Time that other programs took from the cores of an engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contention {
+    /// CPUs that steps leave out at this moment.
+    pub left_out: Vec<CpuId>,
+    /// Time of all steps.
+    pub steps: Duration,
+    /// Time of the steps that left out at least one CPU.
+    pub steps_without: Duration,
+    /// For each CPU, the time for which its thread was ready and another program ran.
+    pub delayed: BTreeMap<CpuId, Duration>,
+}
+
+impl Contention {
+    /// The cause, if the time is a large enough share of that of the steps.
     pub fn cause(&self) -> Option<Cause> {
         let steps = self.steps.as_secs_f64();
         if steps == 0.0 {
@@ -490,9 +495,9 @@ impl Company {
         let without = self.steps_without.as_secs_f64() / steps;
         let delays = self.delayed.iter().map(|(cpu, time)| (time.as_secs_f64() / steps, cpu.0));
         let worst = delays.max_by(|a, b| a.0.total_cmp(&b.0));
-        // A core that is left out holds up nobody: what was more of the time is told.
+        // Threads do not wait for a core that is left out. The sentence is about the larger of both shares.
         let late = worst.map_or(0.0, |(share, _)| share);
-        let text = if without >= MUCH_COMPANY.max(late) {
+        let text = if without >= MUCH_CONTENTION.max(late) {
             let cpus: Vec<u32> = match self.left_out.as_slice() {
                 [] => worst.iter().map(|(_, cpu)| *cpu).collect(),
                 some => some.iter().map(|cpu| cpu.0).collect(),
@@ -505,14 +510,14 @@ impl Company {
                 percent(without)
             )
         } else {
-            let (share, cpu) = worst.filter(|(share, _)| *share >= MUCH_COMPANY)?;
+            let (share, cpu) = worst.filter(|(share, _)| *share >= MUCH_CONTENTION)?;
             format!(
                 "The thread on CPU {cpu} was not let run for {} of the time: the others waited for it, or took over what it \
                  had not begun.",
                 percent(share)
             )
         };
-        Some(cause(text, &["arclight doctor names the programs; --cpus chooses other cores"]))
+        Some(Cause::new(text, &["arclight doctor names the programs; --cpus chooses other cores"]))
     }
 }
 

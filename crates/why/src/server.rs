@@ -1,105 +1,119 @@
-//! Why it is slow, in words: no more than the figures support, each with its figure and what to do.
-//!
-//! What an engine's threads did is judged by [`Work`], as in the reports of the command line; here is what a server has
-//! beside: its queue, its pages, prompts and guesses.
+//! Causes of a server: its queue, KV pages, prompts, draft tokens and experts, with those of its engines' threads
+//! ([`crate::threads`]) and of its machine ([`crate::machine`]), in the order of their importance.
 
-use super::rates::{Done, Group};
-use super::readiness::Readiness;
-use super::recent::Served;
-use super::shape::share;
-use arclight_engine::{Cause, GroupWork, Work, between};
-use schemars::JsonSchema;
-use serde::Serialize;
-use topology::health::Check;
+use crate::Cause;
+use crate::machine::Check;
+use crate::threads::{Contention, Work, between};
+use std::time::Duration;
 use topology::percent;
 
-/// From this share of the tiles on, so is that threads take them from each other.
+/// From this share of the shared tiles on, it is worth a sentence that threads take them from each other.
 const MUCH_STOLEN: f64 = 0.2;
-/// From this share of the pages on, requests will soon have to wait for some.
+/// From this share of the pages in use on, requests will soon have to wait for pages.
 const FULL: f64 = 0.9;
 /// From this share of the work on, prompts are most of it.
 const MOSTLY_PROMPTS: f64 = 0.8;
-/// Below this share of guesses that come true, they cost more than they save.
+/// Below this share of accepted draft tokens, drafting costs more than it saves.
 const FEW_TRUE: f64 = 0.4;
-/// From so many times its even share on, an expert is a bottleneck.
+/// From this multiple of its even share of the tokens on, an expert is a bottleneck.
 const BUSY_EXPERT: f64 = 4.0;
 
-/// One reason.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct Reason {
+/// A sentence about a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
     /// A sentence with its figure.
-    text: String,
-    /// What to do about it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    mend: Vec<String>,
-    /// Whether it costs speed; otherwise it only tells how things are.
-    costs: bool,
+    pub text: String,
+    /// Remedies, the best first.
+    pub mend: Vec<String>,
+    /// Whether speed is lost. A reason without loss describes the state of the server.
+    pub costs: bool,
 }
 
-/// What reasons are derived from.
-#[derive(Default)]
-pub(super) struct Facts {
-    pub(super) phase: Readiness,
-    pub(super) failures: Vec<String>,
-    pub(super) running: usize,
-    pub(super) waiting: usize,
-    pub(super) slots: usize,
-    pub(super) replicas: usize,
-    /// Used, and all.
-    pub(super) pages: (usize, usize),
-    /// Of all replicas, over the last seconds.
-    pub(super) done: Option<Done>,
-    /// Of each replica.
-    pub(super) engines: Vec<Worked>,
-    pub(super) nodes: usize,
-    pub(super) cache_bytes: u64,
-    /// Tokens of a layer's busiest expert over its even share, on average.
-    pub(super) busiest: f64,
-    /// What others took on the engines' cores.
-    pub(super) company: Vec<Cause>,
-    /// What costs speed on the machine.
-    pub(super) checks: Vec<Check>,
-    pub(super) served: Vec<Served>,
+/// Whether a model answers requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Readiness {
+    /// The model is being loaded.
+    #[default]
+    Loading,
+    /// The model answers.
+    Ready,
+    /// The model is not in memory; a request loads it.
+    Unloaded,
+    /// The model is out of service, with the error.
+    Failed(String),
+    /// The server is shutting down.
+    Stopping,
 }
 
-/// What an engine's threads did.
-#[derive(Default)]
-pub(super) struct Worked {
-    /// Groups that computed: their node, what they did, and what their memory can deliver.
-    pub(super) groups: Vec<(Option<u32>, Group, Option<f64>)>,
-    /// Its groups take turns.
-    pub(super) pipeline: bool,
-    pub(super) steps: u64,
+/// Counts of a replica over some seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Done {
+    /// Length of the time span.
+    pub seconds: f64,
+    /// Number of steps.
+    pub steps: u64,
+    /// Time in steps.
+    pub step_seconds: f64,
+    /// Time between steps while requests were running.
+    pub between_seconds: f64,
+    /// Tokens of prompts.
+    pub prompt_tokens: u64,
+    /// Prompt tokens found in the prefix cache.
+    pub cached_tokens: u64,
+    /// Prompt tokens computed.
+    pub computed_tokens: u64,
+    /// Tokens of answers.
+    pub generated_tokens: u64,
+    /// Draft tokens.
+    pub drafted_tokens: u64,
+    /// Draft tokens that were accepted.
+    pub accepted_tokens: u64,
+    /// Requests that gave up their pages for others.
+    pub preemptions: u64,
 }
 
-impl Worked {
-    fn work(&self, cache_bytes: u64) -> Work {
-        let of =
-            |(at, (node, group, limit)): (usize, &(Option<u32>, Group, Option<f64>))| GroupWork {
-                node: node.unwrap_or(at as u32),
-                read: group.read_bytes_per_second,
-                limit: *limit,
-                remote: group.remote,
-                misplaced: group.misplaced,
-                waiting: group.waiting_node + group.waiting_machine,
-                waiting_machine: group.waiting_machine,
-                threads: group.threads.clone(),
-            };
-        let mut nodes: Vec<_> = self.groups.iter().map(|(node, ..)| node).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        let read: u64 = self.groups.iter().map(|(_, group, _)| group.read_bytes).sum();
-        Work {
-            groups: self.groups.iter().enumerate().map(of).collect(),
-            apart: nodes.len() == self.groups.len(),
-            pipeline: self.pipeline,
-            // Without steps nothing is known of them.
-            step_bytes: read.checked_div(self.steps).unwrap_or(u64::MAX),
-            cache_bytes,
-            ..Work::default()
-        }
-    }
+/// The work of one engine.
+#[derive(Clone, Debug, Default)]
+pub struct Engine {
+    /// The work of its groups; those that computed nothing are left out.
+    pub work: Work,
+    /// Share of the time that the threads of its least busy group worked; `None` if nothing was computed.
+    pub least_working: Option<f64>,
+    /// Share of the shared tiles that were taken over from other threads, in the group where it is largest.
+    pub most_stolen: Option<f64>,
+}
+
+/// The counts of a server.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Whether the model answers.
+    pub phase: Readiness,
+    /// The errors of replicas that are out of service.
+    pub failures: Vec<String>,
+    /// Number of running requests.
+    pub running: usize,
+    /// Number of waiting requests.
+    pub waiting: usize,
+    /// Number of requests that can run at once.
+    pub slots: usize,
+    /// Number of replicas.
+    pub replicas: usize,
+    /// Number of KV pages in use, and number of all.
+    pub pages: (usize, usize),
+    /// The sum over all replicas for the last seconds.
+    pub done: Option<Done>,
+    /// One for each replica.
+    pub engines: Vec<Engine>,
+    /// Number of memory nodes.
+    pub nodes: usize,
+    /// Tokens of a layer's busiest expert divided by its even share, on average.
+    pub busiest: f64,
+    /// Time that other programs took from each engine's cores.
+    pub contention: Vec<Contention>,
+    /// Losses on the machine, the largest first.
+    pub checks: Vec<Check>,
+    /// Time since the last answer ended; `None` if no answer has ended.
+    pub idle: Option<Duration>,
 }
 
 impl From<Cause> for Reason {
@@ -108,13 +122,8 @@ impl From<Cause> for Reason {
     }
 }
 
-fn plural(n: usize, word: &str) -> String {
-    format!("{n} {word}{}", if n == 1 { "" } else { "s" })
-}
-
-/// Something that costs speed.
 fn costs(text: String, mend: &[&str]) -> Reason {
-    Reason { text, mend: mend.iter().map(|&text| text.to_owned()).collect(), costs: true }
+    Cause::new(text, mend).into()
 }
 
 fn tells(text: String) -> Reason {
@@ -122,8 +131,8 @@ fn tells(text: String) -> Reason {
 }
 
 impl Facts {
-    /// All reasons, those that cost most first.
-    pub(super) fn reasons(&self) -> Vec<Reason> {
+    /// All reasons, the largest loss first.
+    pub fn reasons(&self) -> Vec<Reason> {
         match &self.phase {
             Readiness::Loading => return vec![tells("The model is being loaded.".into())],
             Readiness::Unloaded => {
@@ -149,14 +158,12 @@ impl Facts {
         }));
         all.extend(self.queue());
         all.extend(self.pages());
-        // What others take and limits withhold is lost whatever the model does.
-        all.extend(self.checks.iter().filter_map(|check| {
-            Some(Reason { text: check.sentence()?, mend: check.mend().to_vec(), costs: true })
-        }));
+        // Losses to other programs and limits do not depend on the model.
+        all.extend(self.checks.iter().filter_map(Check::cause).map(Reason::from));
         let busy = self.done.as_ref().filter(|done| done.steps > 0);
         if let Some(done) = busy {
-            all.extend(self.company.iter().cloned().map(Reason::from));
-            all.extend(self.machine());
+            all.extend(self.contention.iter().filter_map(Contention::cause).map(Reason::from));
+            all.extend(self.threads());
             all.extend(between_steps(done));
             all.extend(self.prompts(done));
             all.extend(guesses(done));
@@ -173,7 +180,7 @@ impl Facts {
         all
     }
 
-    /// What waits while all slots are in use. With free ones it is begun at once.
+    /// Requests that wait while all slots are in use. With a free slot a request begins at once.
     fn queue(&self) -> Option<Reason> {
         (self.waiting > 0 && self.running >= self.slots).then(|| {
             let wait = match self.waiting {
@@ -215,17 +222,17 @@ impl Facts {
         })
     }
 
-    /// What memory, other nodes and waits cost. Copies that have the same to say say it once.
-    fn machine(&self) -> Vec<Reason> {
+    /// Causes in the threads of all engines. A cause that several engines have comes once.
+    fn threads(&self) -> Vec<Reason> {
         let mut told: Vec<Cause> = Vec::new();
         for engine in &self.engines {
-            let causes = engine.work(self.cache_bytes).causes();
+            let causes = engine.work.causes();
             told.extend(
                 causes.into_iter().filter(|cause| !told.contains(cause)).collect::<Vec<_>>(),
             );
         }
         let mut all: Vec<Reason> = told.into_iter().map(Reason::from).collect();
-        let stolen = self.groups().filter_map(|group| group.stolen).reduce(f64::max);
+        let stolen = self.engines.iter().filter_map(|engine| engine.most_stolen).reduce(f64::max);
         if let Some(stolen) = stolen.filter(|stolen| *stolen > MUCH_STOLEN) {
             all.push(costs(
                 format!("{} of the tiles that threads share were taken over from other threads: some are slower.", percent(stolen)),
@@ -235,11 +242,7 @@ impl Facts {
         all
     }
 
-    fn groups(&self) -> impl Iterator<Item = &Group> {
-        self.engines.iter().flat_map(|engine| &engine.groups).map(|(_, group, _)| group)
-    }
-
-    /// What prompts take from answers.
+    /// Work on prompts, which delays answers.
     fn prompts(&self, done: &Done) -> Option<Reason> {
         let prompts = share(done.computed_tokens, done.computed_tokens + done.generated_tokens)?;
         let cached = share(done.cached_tokens, done.prompt_tokens);
@@ -259,20 +262,21 @@ impl Facts {
         })
     }
 
-    /// Where nothing stands out.
+    /// The sentence for a server without a cause.
     fn nothing(&self, busy: Option<&Done>) -> Reason {
         let Some(done) = busy else {
-            let last = self.served.first().and_then(|served| served.ended.elapsed().ok());
-            let text = match (self.running, last) {
+            let text = match (self.running, self.idle) {
                 (0, Some(time)) => {
                     format!("Nothing is computed: the last answer ended {} s ago.", time.as_secs())
                 }
                 (0, None) => "Nothing is computed: there has been no request yet.".to_owned(),
-                (n, _) => format!("{} under way; rates follow in a second.", plural(n, "answer")),
+                (1, _) => "1 answer under way; rates follow in a second.".to_owned(),
+                (n, _) => format!("{n} answers under way; rates follow in a second."),
             };
             return tells(text);
         };
-        let working = self.groups().map(|group| group.working).reduce(f64::min);
+        let working =
+            self.engines.iter().filter_map(|engine| engine.least_working).reduce(f64::min);
         let step = done.step_seconds * 1e3 / done.steps as f64;
         let working = working.map_or_else(String::new, |share| {
             format!(": threads work {} of the time", percent(share))
@@ -284,14 +288,18 @@ impl Facts {
     }
 }
 
-/// The time in which answers are under way and no step is.
+fn share(part: u64, all: u64) -> Option<f64> {
+    (all > 0).then(|| part as f64 / all as f64)
+}
+
+/// The time between steps while answers are under way.
 fn between_steps(done: &Done) -> Option<Reason> {
     let (step, gap) = (done.step_seconds, done.between_seconds);
     let steps = done.steps as f64;
     between(gap / (step + gap), step / steps, gap / steps).map(Reason::from)
 }
 
-/// Whether guessing pays.
+/// Draft tokens of which too few are accepted.
 fn guesses(done: &Done) -> Option<Reason> {
     let right = share(done.accepted_tokens, done.drafted_tokens)?;
     (right < FEW_TRUE && done.drafted_tokens > 32).then(|| {
@@ -304,21 +312,20 @@ fn guesses(done: &Done) -> Option<Reason> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arclight_engine::{Company, CpuId, ThreadWork};
-    use std::time::Duration;
-    use topology::health::State;
+    use crate::machine::State;
+    use crate::threads::{GroupWork, ThreadWork};
+    use topology::CpuId;
 
-    fn group(read: f64, working: f64) -> Group {
+    fn group(node: u32, read: f64, working: f64, limit: Option<f64>) -> GroupWork {
         let thread = |cpu| ThreadWork { cpu: CpuId(cpu), working, held: 0.0, weights: 1 };
-        Group {
-            read_bytes_per_second: read,
+        GroupWork {
+            node,
+            read,
+            limit,
             remote: Some(0.0),
-            working,
-            waiting_node: 1.0 - working,
-            waiting_machine: 0.0,
-            stolen: None,
-            read_bytes: 1 << 40,
             misplaced: Some((0, 100)),
+            waiting: 1.0 - working,
+            waiting_machine: 0.0,
             threads: [0, 1].map(thread).to_vec(),
         }
     }
@@ -341,20 +348,27 @@ mod tests {
             replicas: 1,
             pages: (10, 100),
             done: Some(done),
-            engines: vec![Worked {
-                groups: vec![(Some(0), group(7e9, 0.95), Some(12.5e9))],
-                pipeline: false,
-                steps: 100,
-            }],
+            engines: vec![engine(7e9, 0.95)],
             nodes: 1,
-            cache_bytes: 1 << 20,
             ..Facts::default()
         }
     }
 
+    /// An engine with one group of threads.
+    fn engine(read: f64, working: f64) -> Engine {
+        let work = Work {
+            groups: vec![group(0, read, working, Some(12.5e9))],
+            apart: true,
+            step_bytes: 1 << 33,
+            cache_bytes: 1 << 20,
+            ..Work::default()
+        };
+        Engine { work, least_working: Some(working), most_stolen: None }
+    }
+
     /// The only group.
-    fn own(facts: &mut Facts) -> &mut (Option<u32>, Group, Option<f64>) {
-        &mut facts.engines[0].groups[0]
+    fn own(facts: &mut Facts) -> &mut GroupWork {
+        &mut facts.engines[0].work.groups[0]
     }
 
     fn first(facts: &Facts) -> String {
@@ -383,20 +397,20 @@ mod tests {
     #[test]
     fn memory_near_its_limit_bounds_the_work_unless_caches_serve_it() {
         let mut facts = busy();
-        own(&mut facts).1 = group(10e9, 0.9);
+        facts.engines[0] = engine(10e9, 0.9);
         assert_eq!(
             first(&facts),
             "Memory bounds the work: node 0 is read at 10.0 GB/s of the 12.5 GB/s that it can deliver, 80 % of it (89 \
              % while its threads work)."
         );
         assert!(!facts.reasons()[0].mend.is_empty());
-        facts.cache_bytes = 1 << 40;
+        facts.engines[0].work.cache_bytes = 1 << 40;
         assert!(first(&facts).starts_with(
             "Computing bounds it: threads work 90 % of the time, and what a step reads"
         ));
         // Without a limit nothing is said of it.
-        facts.cache_bytes = 1 << 20;
-        own(&mut facts).2 = None;
+        facts.engines[0].work.cache_bytes = 1 << 20;
+        own(&mut facts).limit = None;
         assert!(first(&facts).starts_with("Nothing stands out"));
     }
 
@@ -435,13 +449,12 @@ mod tests {
         says(
             &|f| {
                 let seconds = Duration::from_secs;
-                let company = Company {
+                f.contention.push(Contention {
                     left_out: vec![CpuId(3), CpuId(4)],
                     steps: seconds(10),
                     steps_without: seconds(4),
-                    ..Company::default()
-                };
-                f.company.extend(company.cause());
+                    ..Contention::default()
+                });
             },
             "busy on CPUs 3, 4: the steps of 40 % of the time went without them",
         );
@@ -451,36 +464,36 @@ mod tests {
         says(
             &|f| {
                 f.nodes = 2;
-                own(f).1.remote = Some(0.31);
+                own(f).remote = Some(0.31);
             },
             "31 % of the bytes are in another node's memory.",
         );
-        says(&|f| own(f).1 = group(4e9, 0.6), "Waiting takes 40 % of the time.");
+        says(&|f| f.engines[0] = engine(4e9, 0.6), "Waiting takes 40 % of the time.");
         says(
-            &|f| own(f).1.misplaced = Some((20, 100)),
+            &|f| own(f).misplaced = Some((20, 100)),
             "20 % of the pages meant for node 0 lie on others (20 of 100)",
         );
         says(
             &|f| {
-                own(f).1 = group(4e9, 0.6);
-                own(f).1.threads[0].working = 0.3;
-                own(f).1.threads[1].working = 0.9;
+                f.engines[0] = engine(4e9, 0.6);
+                own(f).threads[0].working = 0.3;
+                own(f).threads[1].working = 0.9;
             },
             "Waiting takes 40 % of the time, most of it for thread 1 (CPU 1, node 0): it works 90 % of the time, the \
              others 30 % on average.",
         );
         says(
             &|f| {
-                own(f).1 = group(4e9, 0.3);
-                f.engines[0].groups.push((Some(1), group(4e9, 0.9), None));
+                f.engines[0] = engine(4e9, 0.3);
+                f.engines[0].work.groups.push(group(1, 4e9, 0.9, None));
             },
             "Waiting takes 40 % of the time, most of it for node 1: its threads work 90 % of the time and read \
              4.4 GB/s meanwhile, those of others 30 % and 13.3 GB/s.",
         );
         says(
             &|f| {
-                own(f).1.waiting_node = 0.05;
-                own(f).1.waiting_machine = 0.3;
+                own(f).waiting = 0.05 + 0.3;
+                own(f).waiting_machine = 0.3;
             },
             "Waiting takes 35 % of the time, most of it for other nodes (30 %).",
         );
@@ -492,7 +505,7 @@ mod tests {
             "50 % of the time passes between steps, in which tokens are chosen and sent: a step takes 25.0 ms, and what is \
              between two 25.0 ms.",
         );
-        says(&|f| own(f).1.stolen = Some(0.5), "50 % of the tiles that threads share");
+        says(&|f| f.engines[0].most_stolen = Some(0.5), "50 % of the tiles that threads share");
         says(
             &|f| {
                 let done = f.done.as_mut().unwrap();
