@@ -138,7 +138,7 @@ impl Engine {
     }
 }
 
-/// Logits that a core compares while it passes over one element of a norm.
+/// Logits that a core compares while it passes over one element of a norm: docs/cost-model.md has the origin.
 const LOGITS_PER_ELEMENT: f64 = 6.0;
 
 /// Who executes a program.
