@@ -4,12 +4,12 @@
 //! `X.lora_b`, and `adapter.lora.alpha`, which over the rank is a factor on their product. A is F32 or F16 in memory:
 //! what is stored otherwise becomes F32.
 
-use crate::error::Error;
+use crate::error::{AdapterFault, Error};
 use crate::file::ModelFile;
-use crate::options::AdapterUse;
 use gguf::{Gguf, Tensor, TensorType};
 use graph::{Adapted, LowMatrix, LowRank};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The ends of tensors' names.
 const ENDS: [&str; 2] = [".lora_a", ".lora_b"];
@@ -77,42 +77,18 @@ impl Adapter {
     }
 }
 
-/// What is wrong with a file that should be an adapter.
-#[derive(Debug, thiserror::Error)]
-pub enum AdapterFault {
-    /// It is something else.
-    #[error("this is no adapter: general.type is {0}, not adapter")]
-    NoAdapter(String),
-    /// It is another kind of adapter.
-    #[error("adapters of type {0} are not supported: only lora is")]
-    Kind(String),
-    /// It wants to be on only behind some tokens.
-    #[error("adapters with invocation tokens (aLoRA) are not supported")]
-    Invoked,
-    /// It has a tensor that is neither A nor B.
-    #[error("tensor {0} is neither .lora_a nor .lora_b: only products of low rank are supported")]
-    NoPair(String),
-    /// It has A without B, or B without A.
-    #[error("tensor {0} is missing")]
-    Missing(String),
-    /// It has nothing.
-    #[error("it has no tensors")]
-    Empty,
-    /// It is for another architecture.
-    #[error("it is for models of architecture {adapter}, but this model is {model}")]
-    Architecture {
-        /// The adapter's.
-        adapter: String,
-        /// The model's.
-        model: String,
-    },
-    /// A value or tensor is malformed.
-    #[error(transparent)]
-    Gguf(#[from] gguf::Error),
-    /// It does not fit the model.
-    #[error(transparent)]
-    Graph(#[from] graph::Error),
+/// An adapter that is loaded with a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdapterUse {
+    /// What it is called.
+    pub name: String,
+    /// Its weights.
+    pub adapter: Arc<Adapter>,
+    /// Its factor in sequences of which nothing else is said; 0: they do not have it.
+    pub scale: f32,
 }
+
+impl Eq for AdapterUse {}
 
 fn text(gguf: &Gguf<'_>, key: &str) -> Result<Option<String>, AdapterFault> {
     let text = gguf.metadata().opt_str(key)?;

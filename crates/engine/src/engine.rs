@@ -2,7 +2,7 @@
 
 pub(crate) mod staged;
 
-use crate::adapter::{check_set, usual_set};
+use crate::adapter::{AdapterUse, check_set, usual_set};
 use crate::company::{Company, Watchman};
 use crate::decode::{Bounds, Ids};
 use crate::disk::Disk;
@@ -10,10 +10,11 @@ use crate::error::Error;
 use crate::fewer::Trials;
 use crate::file::ModelFile;
 use crate::images::Images;
-use crate::kv::{CacheEvent, KvCache, PageCounts, SeqId};
+use crate::kv::{CacheEvent, KvCache, PageCounts};
 use crate::load::{self, Control, LoadProgress, LoadReport, Loaded};
-use crate::options::{AdapterUse, LoadOptions};
+use crate::options::LoadOptions;
 use crate::room;
+use crate::sequence::SeqId;
 use graph::{Adapted, Executor, Inset, Limits, Logits, Outputs, Recalled, SeqInput};
 use models::{Hparams, Projection};
 use staged::Staged;

@@ -1,7 +1,6 @@
 //! What an embedding program has to deal with.
 
-use crate::adapter::AdapterFault;
-use crate::kv::SeqId;
+use crate::sequence::SeqId;
 use std::any::Any;
 use std::path::PathBuf;
 use topology::{CpuId, CpuList, NodeId};
@@ -340,6 +339,43 @@ pub enum Error {
         /// Its range.
         need: &'static str,
     },
+}
+
+/// What is wrong with a file that should be an adapter.
+#[derive(Debug, thiserror::Error)]
+pub enum AdapterFault {
+    /// It is something else.
+    #[error("this is no adapter: general.type is {0}, not adapter")]
+    NoAdapter(String),
+    /// It is another kind of adapter.
+    #[error("adapters of type {0} are not supported: only lora is")]
+    Kind(String),
+    /// It wants to be on only behind some tokens.
+    #[error("adapters with invocation tokens (aLoRA) are not supported")]
+    Invoked,
+    /// It has a tensor that is neither A nor B.
+    #[error("tensor {0} is neither .lora_a nor .lora_b: only products of low rank are supported")]
+    NoPair(String),
+    /// It has A without B, or B without A.
+    #[error("tensor {0} is missing")]
+    Missing(String),
+    /// It has nothing.
+    #[error("it has no tensors")]
+    Empty,
+    /// It is for another architecture.
+    #[error("it is for models of architecture {adapter}, but this model is {model}")]
+    Architecture {
+        /// The adapter's.
+        adapter: String,
+        /// The model's.
+        model: String,
+    },
+    /// A value or tensor is malformed.
+    #[error(transparent)]
+    Gguf(#[from] gguf::Error),
+    /// It does not fit the model.
+    #[error(transparent)]
+    Graph(#[from] graph::Error),
 }
 
 /// The text of a panic.

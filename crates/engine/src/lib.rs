@@ -46,13 +46,14 @@ mod profile;
 mod replicas;
 mod room;
 mod sampler;
+mod sequence;
 mod source;
 mod speculate;
 mod stages;
 mod stop;
 mod trial;
 
-pub use adapter::{Adapter, AdapterFault};
+pub use adapter::{Adapter, AdapterUse};
 pub use company::Company;
 pub use cores::CoreTurns;
 pub use decode::{
@@ -61,7 +62,7 @@ pub use decode::{
 };
 pub use disk::DiskCache;
 pub use engine::{BatchEntry, Engine};
-pub use error::Error;
+pub use error::{AdapterFault, Error};
 pub use fewer::{FewThreads, TellFew};
 pub use file::ModelFile;
 pub use graph::profile::Profile;
@@ -74,18 +75,19 @@ pub use graph::{
 pub use kernels::KV_PAGE;
 
 pub use images::{Encoder, ImagePart, Prompt, encoder_fits, processor};
-pub use kv::{CacheEvent, PageCounts, SeqId};
+pub use kv::{CacheEvent, PageCounts};
 pub use load::{FileRead, LoadProgress, LoadReport, Unpacked};
 pub use made::Produce;
 pub use memory::{HugePages, Pages, Policy};
 pub use models::Hparams;
-pub use options::{AdapterUse, KvSize, LoadOptions, Numa, PageCache, Reading};
+pub use options::{KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
     CacheEvents, Experts, GroupStatus, IdleTime, Occupancy, Pooling, ReplicaInfo, ReplicaOptions,
     ReplicaStatus, Replicas, Score, ThreadStatus, Ticket,
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};
+pub use sequence::SeqId;
 pub use speculate::{Speculation, Speculator};
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]

@@ -4,10 +4,10 @@
 //! is guessed: the machine is read anew, and what it does not allow is an error or a warning that
 //! says so.
 
-use crate::adapter::{Adapter, AdapterFault};
+use crate::adapter::Adapter;
 use crate::cores::Cores;
 use crate::decode::Ids;
-use crate::error::Error;
+use crate::error::{AdapterFault, Error};
 use crate::file::ModelFile;
 use crate::options::{LoadOptions, Numa, PageCache, Reading};
 use crate::room::Room;

@@ -1,11 +1,10 @@
 //! How a model is to be loaded.
 
-use crate::adapter::Adapter;
+use crate::adapter::AdapterUse;
 use crate::fewer::{FewThreads, TellFew};
 use crate::stages::StageOptions;
 use graph::{KvTypes, Phase, Schedules, Sync};
 use memory::HugePages;
-use std::sync::Arc;
 use threads::Policy as TaskPolicy;
 use topology::{CpuList, Group, NodeList};
 
@@ -58,19 +57,6 @@ pub enum KvSize {
     /// As many for all together as fit in half of the machine's memory, at least one context.
     Fit,
 }
-
-/// An adapter that is loaded with a model.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AdapterUse {
-    /// What it is called.
-    pub name: String,
-    /// Its weights.
-    pub adapter: Arc<Adapter>,
-    /// Its factor in sequences of which nothing else is said; 0: they do not have it.
-    pub scale: f32,
-}
-
-impl Eq for AdapterUse {}
 
 /// Options of [`Engine::load`](crate::Engine::load). The default asks the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

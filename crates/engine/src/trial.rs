@@ -2,7 +2,7 @@
 
 use crate::engine::{BatchEntry, Engine};
 use crate::error::Error;
-use crate::kv::SeqId;
+use crate::sequence::SeqId;
 use graph::Outputs;
 use std::time::{Duration, Instant};
 

@@ -18,7 +18,7 @@ use crate::engine::staged::SentStep;
 use crate::engine::{BatchEntry, Engine};
 use crate::error::Error;
 use crate::images::Encoder;
-use crate::kv::SeqId;
+use crate::sequence::SeqId;
 use crate::speculate::Speculator;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

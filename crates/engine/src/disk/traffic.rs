@@ -3,7 +3,8 @@
 use super::{Key, Name, Store};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::kv::{Found, SeqId};
+use crate::kv::Found;
+use crate::sequence::SeqId;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};

@@ -5,10 +5,11 @@
 //! grows page by page as if the tokens were computed, with pages that are read instead. So it shares with others what
 //! it shares in any case.
 
+use super::KvCache;
 use super::prefix::{NodeId, ROOT};
-use super::{KvCache, SeqId};
 use crate::disk::{Key, Name};
 use crate::error::Error;
+use crate::sequence::SeqId;
 use graph::{Keep, PageId};
 use kernels::KV_PAGE;
 use std::collections::{HashSet, VecDeque};

@@ -23,6 +23,7 @@ mod tests;
 use crate::adapter::normal;
 use crate::error::Error;
 use crate::room::Room;
+use crate::sequence::SeqId;
 pub(crate) use disk::Found;
 use disk::Outgoing;
 pub use events::CacheEvent;
@@ -32,7 +33,6 @@ use pages::Pool;
 use prefix::{NodeId, Prefixes};
 use states::Snapshot;
 pub(crate) use states::interval;
-use std::fmt;
 
 /// Tokens by which a sequence can always be shortened from the longest that it was: so far its pages go
 /// back behind a window. Enough for the end of an answer that the next prompt tells otherwise, and for
@@ -66,26 +66,6 @@ pub(crate) fn pages(
     let held = (window + ROLLBACK - 2).div_ceil(KV_PAGE) + 1;
     let kept = WINDOWS + sequences / 2;
     all.min((held + 1) * sequences + kept * window.div_ceil(KV_PAGE) + step / KV_PAGE + 1)
-}
-
-/// A sequence of tokens of which layers keep something.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SeqId {
-    slot: u32,
-    generation: u32, // so that a freed id is not mistaken for its successor
-}
-
-impl SeqId {
-    /// Which of the sequences that there can be.
-    pub(crate) fn slot(self) -> usize {
-        self.slot as usize
-    }
-}
-
-impl fmt::Display for SeqId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sequence {}.{}", self.slot, self.generation)
-    }
 }
 
 #[derive(Debug)]
@@ -192,7 +172,7 @@ impl KvCache {
         entry.live = true;
         entry.set = normal(set);
         entry.generation += 1;
-        Ok(SeqId { slot: slot as u32, generation: entry.generation })
+        Ok(SeqId::new(slot, entry.generation))
     }
 
     /// A sequence that shares its pages with others. It holds the longest beginning of `tokens` that
@@ -205,7 +185,7 @@ impl KvCache {
         set: &[Adapted],
     ) -> Result<(SeqId, usize), Error> {
         let id = self.create(set)?;
-        let root = self.prefixes.root(&self.slots[id.slot as usize].set);
+        let root = self.prefixes.root(&self.slots[id.slot()].set);
         let path = self.prefixes.find(root, &tokens[..tokens.len().saturating_sub(1)]);
         let agree: usize = path.iter().map(|(_, same)| same).sum();
         let boundaries = (0..agree).rev().filter(|len| len.is_multiple_of(KV_PAGE));
@@ -214,7 +194,7 @@ impl KvCache {
         let firsts = self.firsts(&path, len).unwrap_or_default();
         let used = &path[..len.div_ceil(KV_PAGE)];
         self.prefixes.touch(used.iter().map(|(node, _)| *node));
-        let entry = &mut self.slots[id.slot as usize];
+        let entry = &mut self.slots[id.slot()];
         for (class, &first) in firsts.iter().enumerate() {
             let page = |(node, _): &(NodeId, usize)| self.prefixes.pages(*node)[class];
             let table = &mut entry.tables[class];
@@ -264,15 +244,15 @@ impl KvCache {
             table.pages.iter().for_each(|page| pool.share(*page));
         }
         known.iter().for_each(|known| self.prefixes.pin(known.at));
-        let entry = &mut self.slots[copy.slot as usize];
+        let entry = &mut self.slots[copy.slot()];
         (entry.len, entry.tables, entry.known) = (len, tables, known);
         Ok(copy)
     }
 
     fn slot(&self, id: SeqId) -> Result<usize, Error> {
-        let slot = id.slot as usize;
+        let slot = id.slot();
         match self.slots.get(slot) {
-            Some(s) if s.live && s.generation == id.generation => Ok(slot),
+            Some(s) if s.live && s.generation == id.generation() => Ok(slot),
             _ => Err(Error::UnknownSequence(id)),
         }
     }

@@ -7,9 +7,10 @@
 //! many tokens ([`interval`]), at the last page bound of prompts, and at the ends of sequences; and a *checkpoint*
 //! of a sequence of its own, behind the last token before a guess that may be refused.
 
+use super::KvCache;
 use super::pages::Pool;
-use super::{KvCache, SeqId};
 use crate::error::Error;
+use crate::sequence::SeqId;
 use graph::{PageId, Save};
 use kernels::KV_PAGE;
 

@@ -38,7 +38,7 @@ mod watch;
 mod watchdog;
 
 use crate::ModelFile;
-use crate::adapter::{check_set, normal};
+use crate::adapter::{AdapterUse, check_set, normal};
 use crate::company::Company;
 use crate::cores::CoreTurns;
 use crate::decode::{Bounds, Counters, Ids, Request};
@@ -47,7 +47,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::kv::{CacheEvent, PageCounts};
 use crate::load::{LoadProgress, LoadReport};
-use crate::options::{AdapterUse, LoadOptions};
+use crate::options::LoadOptions;
 use crate::speculate::Speculation;
 use graph::Adapted;
 use job::Job;

@@ -1,7 +1,7 @@
 //! What is guessed ahead of one text.
 
-use crate::kv::SeqId;
 use crate::sampler::Sampler;
+use crate::sequence::SeqId;
 
 /// Steps without a guess after guesses that all were wrong, at most.
 const LONGEST_PAUSE: u32 = 16;

@@ -8,8 +8,8 @@
 use super::ahead::{Ahead, Text};
 use crate::engine::{BatchEntry, Engine};
 use crate::error::Error;
-use crate::kv::SeqId;
 use crate::sampler::Sampler;
+use crate::sequence::SeqId;
 use graph::Outputs;
 
 pub(crate) struct Draft {

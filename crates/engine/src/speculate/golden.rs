@@ -2,8 +2,8 @@
 
 use crate::engine::{BatchEntry, Engine, Prediction};
 use crate::file::ModelFile;
-use crate::kv::SeqId;
 use crate::options::LoadOptions;
+use crate::sequence::SeqId;
 use graph::{KvType, Outputs, Recalled};
 use serde_json::Value;
 use testkit::repository;

@@ -9,8 +9,8 @@
 use super::ahead::{Taken, Text};
 use crate::engine::{Engine, Prediction};
 use crate::error::Error;
-use crate::kv::SeqId;
 use crate::sampler::Sampler;
+use crate::sequence::SeqId;
 use graph::{Outputs, Recalled};
 use std::ops::Range;
 

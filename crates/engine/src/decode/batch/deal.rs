@@ -16,7 +16,7 @@ use crate::decode::Pace;
 use crate::decode::running::Running;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::kv::SeqId;
+use crate::sequence::SeqId;
 use crate::speculate::Text;
 use std::cmp::Reverse;
 

@@ -2,13 +2,13 @@
 //! answers are those of a request alone. Times of steps are made up, so nothing depends on the machine.
 
 use super::{Batch, Helpers};
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, AdapterUse};
 use crate::decode::{Asked, Constraint, Counters, Event, Pace, Request, Rows, Running, StopReason};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::images::{Encoder, Prompt, processor};
-use crate::options::{AdapterUse, KvSize, LoadOptions};
+use crate::options::{KvSize, LoadOptions};
 use crate::sampler::SamplerParams;
 use crate::speculate::{Speculation, Speculator};
 use async_channel::Receiver;
