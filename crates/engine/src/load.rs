@@ -27,10 +27,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use topology::{CpuId, Layout, Machine, NodeId};
 
-/// Tokens in a step unless asked otherwise: enough rows that the weights' unpacking and their way
-/// from memory are paid for, few enough that activations stay small.
-const STEP_TOKENS: usize = 512;
-
 /// Weights of at least this size are worth a tenth of a second of measuring page sizes.
 const MEASURED_BYTES: usize = 1 << 30;
 
@@ -219,7 +215,7 @@ fn prepare(
     let room = Room::find(&hparams, &graph, &plan, machine, parts, options)?;
     let context = room.context;
     graph.set_context(context);
-    let (tokens, outputs) = (step_tokens(options), options.step_outputs.unwrap_or(sequences));
+    let (tokens, outputs) = (options.most_step_tokens(), options.step_outputs.unwrap_or(sequences));
     // Texts are not cut, and something is wanted of all their tokens.
     let (tokens, outputs) = match graph.reads_texts() {
         true => (tokens.max(context), tokens.max(context)),
@@ -307,10 +303,6 @@ impl Size {
 /// Tokens that the model of a file was trained for.
 pub(crate) fn trained_context(file: &ModelFile) -> Result<usize, Error> {
     Ok(models::build(&file.gguf()?, Shares::from(1))?.hparams.context)
-}
-
-pub(crate) fn step_tokens(options: &LoadOptions) -> usize {
-    options.step_tokens.unwrap_or(STEP_TOKENS)
 }
 
 /// Finds what loading on `machine` would take, beside the other `parts`.

@@ -8,6 +8,10 @@ use memory::HugePages;
 use threads::Policy as TaskPolicy;
 use topology::{CpuList, Group, NodeList};
 
+/// Tokens in a step unless asked otherwise: enough rows that the weights' unpacking and their way
+/// from memory are paid for, few enough that activations stay small.
+const STEP_TOKENS: usize = 512;
+
 /// How the memory nodes share a model.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Numa {
@@ -137,4 +141,11 @@ pub struct LoadOptions {
     pub sync: Sync,
     /// Counts and times the threads' waits, for [`Engine::activity`](crate::Engine::activity).
     pub stats: bool,
+}
+
+impl LoadOptions {
+    /// Tokens in a step.
+    pub(crate) fn most_step_tokens(&self) -> usize {
+        self.step_tokens.unwrap_or(STEP_TOKENS)
+    }
 }

@@ -5,7 +5,7 @@
 
 use crate::error::Error;
 use crate::kv;
-use crate::load::{sharing, step_tokens, weights};
+use crate::load::{sharing, weights};
 use crate::options::{KvSize, LoadOptions};
 use graph::{Graph, KV_CLASSES, Keep, KvTypes, Mode, Plan};
 use kernels::{KV_CHUNK, KV_PAGE};
@@ -25,7 +25,7 @@ pub(crate) struct Room {
 impl Room {
     /// KV pages of every class.
     pub(crate) fn pages(self, graph: &Graph, options: &LoadOptions) -> [usize; KV_CLASSES] {
-        let (sequences, step) = (options.sequences.unwrap_or(1), step_tokens(options));
+        let (sequences, step) = (options.sequences.unwrap_or(1), options.most_step_tokens());
         let mut pages = [0; KV_CLASSES];
         for (pages, &keep) in pages.iter_mut().zip(graph.classes()) {
             *pages = kv::pages(keep, self, sequences, (step, interval(graph, options.kv)));

@@ -5,13 +5,11 @@ use super::ledger::{Ledger, Limits};
 use super::link::Link;
 use super::message::{Message, Role, Sizes, step_frame};
 use super::order::{Order, Told};
-use super::part::StageOptions;
 use super::port::Rows;
 use super::tables::Tables;
 use super::wire::WireError;
 use crate::error::Error;
 use crate::file::ModelFile;
-use crate::load;
 use crate::options::{KvSize, LoadOptions};
 use models::Hparams;
 use std::collections::VecDeque;
@@ -104,7 +102,7 @@ impl Group {
         stage.check()?;
         let gguf = file.gguf()?;
         let whole = super::part::Whole::read(&gguf, stage)?;
-        let me = identity(file, stage)?;
+        let me = Identity::of(file, stage)?;
         let width = Hparams::read(&gguf)?.hidden;
         let (peers, layers, sizes) = (stage.peers.clone(), whole.layers, sizes(options));
         let told = Listener::default();
@@ -387,16 +385,6 @@ pub(super) fn heard(from: &mut impl Read, ledger: &Ledger) -> Result<Option<Mess
     }
 }
 
-/// Who a host is.
-pub(super) fn identity(file: &ModelFile, stage: &StageOptions) -> Result<Identity, Error> {
-    Ok(Identity {
-        stage: stage.number as u32,
-        of: stage.of as u32,
-        model: crate::disk::digest(file)?,
-        key: stage.key.clone(),
-    })
-}
-
 /// The sizes that options ask for.
 fn sizes(options: &LoadOptions) -> Sizes {
     Sizes {
@@ -404,7 +392,7 @@ fn sizes(options: &LoadOptions) -> Sizes {
         context: options.context,
         kv_size: options.kv_size,
         sequences: options.sequences.unwrap_or(1),
-        step_tokens: load::step_tokens(options),
+        step_tokens: options.most_step_tokens(),
     }
 }
 

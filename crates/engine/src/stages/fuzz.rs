@@ -1,9 +1,10 @@
-//! Sessions of any bytes, for fuzzing and tests: what a front and a stage before send goes through all that a stage has
-//! for it, without connections.
+//! Messages and sessions of any bytes, for fuzzing and tests: what a front and a stage before send goes through all that
+//! a stage has for it, without connections.
 
 use super::ledger::{Kept, Ledger, Limits};
-use super::message::Sizes;
-use super::part::StageOptions;
+use super::message::{Bounds, Message, Sizes};
+use super::options::{StageKey, StageOptions};
+use super::order::Told;
 use super::port::{Said, rows, said};
 use super::server::{Part, StageServer, limits};
 use super::tables::Tables;
@@ -23,6 +24,55 @@ pub(super) const SIZES: Sizes = Sizes {
     step_tokens: 16,
 };
 
+/// Reads bytes as messages, as far as they are some: each is then written as it was read, and page tables are those
+/// that were told. For fuzzing.
+#[cfg(fuzzing)]
+pub fn fuzz_stage_messages(bytes: &[u8]) {
+    read_any(bytes);
+}
+
+/// The same as `fuzz_stage_messages`, for tests.
+pub(super) fn read_any(mut bytes: &[u8]) {
+    // Of the reader, and of both ends of a link over which they go on.
+    let [mut tables, mut near, mut far] = [(); 3].map(|()| Tables::default());
+    while let Ok(message) = Message::read(&mut bytes, &Any) {
+        let frame = message.frame();
+        let read = Message::read(&mut &*frame, &Any).expect("what was written can be read");
+        assert_eq!(read.frame(), frame);
+        let limits = Limits {
+            steps: 4,
+            order: 1 << 16,
+            sequences: 64,
+            tokens: 1 << 14,
+            context: usize::MAX,
+            classes: 1,
+            pages: 1 << 10,
+        };
+        if let Message::Step(told) = message
+            && let Ok(order) = told.order(&mut tables, &limits)
+        {
+            let heard = Told::of(&order, &mut near).order(&mut far, &limits);
+            assert_eq!(heard.as_ref(), Ok(&order));
+        }
+    }
+}
+
+/// Bounds of steps and rows for fuzzing and tests.
+pub(super) struct Any;
+
+impl Bounds for Any {
+    fn step(&self) -> Result<usize, WireError> {
+        Ok(1 << 16)
+    }
+
+    fn rows(&self, _: u64, bytes: usize) -> Result<(), WireError> {
+        match bytes <= 1 << 16 {
+            true => Ok(()),
+            false => Err(WireError::Bad("rows that are too long")),
+        }
+    }
+}
+
 /// The second of three stages, with loaded layers.
 pub struct FuzzStage {
     server: StageServer,
@@ -36,7 +86,7 @@ impl FuzzStage {
     /// When the model cannot be cut or loaded.
     pub fn new(model: Vec<u8>) -> FuzzStage {
         let file = Arc::new(ModelFile::from_bytes("tiny", model));
-        let (peers, key, without_key) = (Vec::new(), super::StageKey::default(), false);
+        let (peers, key, without_key) = (Vec::new(), StageKey::default(), false);
         let stage = StageOptions { number: 2, of: 3, peers, key, without_key };
         let (no_pin, threads) = (true, Some(1));
         let options = LoadOptions { no_pin, threads, stage: Some(stage), ..LoadOptions::default() };

@@ -7,8 +7,11 @@
 //! What follows the greeting is neither secret nor signed.
 
 use super::message::{Hello, Message, PROTOCOL, Role, Short};
+use super::options::{StageKey, StageOptions};
 use super::wire::{WireError, write_frame};
-use std::fmt;
+use crate::disk::digest;
+use crate::error::Error;
+use crate::file::ModelFile;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -21,36 +24,6 @@ pub(super) const BEAT: Duration = Duration::from_secs(1);
 
 /// A side that says nothing for so long is lost.
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
-
-/// A secret that the hosts of a model share.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct StageKey([u8; 32]);
-
-impl StageKey {
-    /// Made of any bytes, spaces at their end not counted.
-    pub fn new(secret: &[u8]) -> StageKey {
-        StageKey(blake3::derive_key("arclight stage key 1", secret.trim_ascii_end()))
-    }
-
-    /// Whether there is none.
-    pub(super) fn is_empty(&self) -> bool {
-        *self == StageKey::default()
-    }
-
-    fn proof(&self, who: &str, hello: &Hello, nonce: &[u8; 32]) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(who.as_bytes());
-        hasher.update(&Message::Hello(hello.clone()).frame());
-        hasher.update(nonce);
-        hasher.finalize()
-    }
-}
-
-impl fmt::Debug for StageKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StageKey")
-    }
-}
 
 /// Why a stage cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +63,22 @@ pub(super) struct Identity {
 }
 
 impl Identity {
+    /// This host's.
+    pub(super) fn of(file: &ModelFile, stage: &StageOptions) -> Result<Identity, Error> {
+        Ok(Identity {
+            stage: stage.number as u32,
+            of: stage.of as u32,
+            model: digest(file)?,
+            key: stage.key.clone(),
+        })
+    }
+
+    /// The proof that a side of this greeting has the key.
+    fn proof(&self, who: &str, hello: &Hello, nonce: &[u8; 32]) -> blake3::Hash {
+        let hello = Message::Hello(hello.clone()).frame();
+        self.key.hash(&[who.as_bytes(), &hello, nonce])
+    }
+
     /// Messages that may wait on a link: of all steps that may be under way, and a few others.
     pub(super) fn links(&self) -> usize {
         self.of as usize + 4
@@ -118,13 +107,13 @@ pub(super) fn connect(
     let Message::Welcome(nonce) = answer(&mut greeting)? else {
         return Err(WireError::Bad("something else than a greeting").into());
     };
-    let proof = *me.key.proof("caller", &hello, &nonce).as_bytes();
+    let proof = *me.proof("caller", &hello, &nonce).as_bytes();
     write_frame(&mut greeting, &Message::Proof(proof).frame())?;
     let Message::Accepted(proof) = answer(&mut greeting)? else {
         return Err(WireError::Bad("something else than a greeting").into());
     };
     // Hashes are compared in constant time.
-    if me.key.proof("stage", &hello, &nonce) != blake3::Hash::from_bytes(proof) {
+    if me.proof("stage", &hello, &nonce) != blake3::Hash::from_bytes(proof) {
         return Err(GreetError::Refused("it does not have the stage key".to_owned()));
     }
     silence(&stream).map_err(WireError::from)?;
@@ -193,7 +182,7 @@ fn greet<T>(
         return Err(WireError::Bad("something else than a proof").into());
     };
     // Hashes are compared in constant time.
-    if me.key.proof("caller", &hello, &nonce) != blake3::Hash::from_bytes(proof) {
+    if me.proof("caller", &hello, &nonce) != blake3::Hash::from_bytes(proof) {
         return refuse(stream, "the caller has another stage key".to_owned());
     }
     let (stage, of) = (me.stage, me.of);
@@ -211,7 +200,7 @@ fn greet<T>(
         Ok(accepted) => accepted,
         Err(why) => return refuse(stream, format!("{BUSY}{why}")),
     };
-    let proof = *me.key.proof("stage", &hello, &nonce).as_bytes();
+    let proof = *me.proof("stage", &hello, &nonce).as_bytes();
     write_frame(stream, &Message::Accepted(proof).frame())?;
     Ok(accepted)
 }

@@ -318,7 +318,7 @@ mod tests {
     use super::*;
     use testkit::Rng;
 
-    use crate::stages::Any;
+    use crate::stages::fuzz::{Any, read_any};
 
     fn sizes() -> Sizes {
         Sizes {
@@ -387,7 +387,7 @@ mod tests {
                 }
             }
             let _ = Message::of(frame[0], &frame[1..]);
-            crate::stages::read_any(&[&*frame, &frames[round / 7 % frames.len()]].concat());
+            read_any(&[&*frame, &frames[round / 7 % frames.len()]].concat());
         }
     }
 

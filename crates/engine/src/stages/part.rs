@@ -1,45 +1,12 @@
 //! What one host has of a model, and what of it depends on the whole.
 
-use super::greet::StageKey;
+use super::options::StageOptions;
 use crate::error::Error;
 use crate::options::LoadOptions;
 use crate::room::{self, Room};
 use gguf::Gguf;
 use graph::{Graph, KV_CLASSES, Keep, Shares};
 use std::ops::Range;
-
-/// One of several hosts that have the layers of a model together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StageOptions {
-    /// Which stage this host is, from 1 on. The last one is the front: it has the head, and takes requests.
-    pub number: usize,
-    /// How many stages there are.
-    pub of: usize,
-    /// Where the stages before the front listen, from the first on, for the front alone. The others use these
-    /// addresses too.
-    pub peers: Vec<String>,
-    /// What the hosts know each other by.
-    pub key: StageKey,
-    /// Whether it listens without a key on addresses that other hosts can reach.
-    pub without_key: bool,
-}
-
-impl StageOptions {
-    pub(crate) fn is_front(&self) -> bool {
-        self.number == self.of
-    }
-
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let StageOptions { number, of, ref peers, .. } = *self;
-        if of < 2 || !(1..=of).contains(&number) {
-            return Err(Error::BadStage { number, of });
-        }
-        if self.is_front() && peers.len() != of - 1 {
-            return Err(Error::StagePeers { got: peers.len(), need: of - 1 });
-        }
-        Ok(())
-    }
-}
 
 /// A stage that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]

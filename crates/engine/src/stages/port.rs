@@ -9,7 +9,7 @@ use super::ledger::Ledger;
 use super::link::Link;
 use super::message::{Bounds, Hello, Message, Role};
 use super::order::Order;
-use super::server::{Command, Session};
+use super::session::{Command, Session};
 use super::status::StageStatus;
 use super::tables::Tables;
 use super::wire::WireError;

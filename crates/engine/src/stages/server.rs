@@ -5,14 +5,15 @@
 //! order and, behind the first stage, its rows are there. It keeps its weights when a front goes away; a front that comes back with
 //! the same sizes need not wait for them.
 
-use super::front::identity;
-use super::greet::{self, GreetError};
-use super::ledger::{Ledger, Limits};
+use super::greet::{self, GreetError, Identity};
+use super::ledger::Limits;
 use super::link::Link;
 use super::message::{Message, Role, Sizes, rows_frame};
+use super::options::StageOptions;
 use super::order::Order;
-use super::part::{Cache, StageOptions, Whole};
+use super::part::{Cache, Whole};
 use super::port::{self, Shared};
+use super::session::{Command, Session};
 use super::status::{StageStatus, State};
 use crate::company::Watchman;
 use crate::error::Error;
@@ -22,7 +23,6 @@ use crate::options::LoadOptions;
 use graph::{Executor, KV_CLASSES, Outputs};
 use kernels::KV_PAGE;
 use models::Hparams;
-use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,45 +36,6 @@ const NEXT: Duration = Duration::from_secs(10);
 
 /// No order is longer: the page tables of so many sequences are beyond any machine.
 const LONGEST_ORDER: usize = 256 << 20;
-
-/// A message to the thread that computes. Their number is bounded although the channel is not: a session has one
-/// question, and the steps and rows that its [`Ledger`] has allowed; the next session begins after the end of the last
-/// was taken from the channel.
-pub(super) enum Command {
-    /// A front has begun a session.
-    Begin(Session),
-    /// A question of a session's front.
-    Said(u64, Message),
-    /// A step that it has ordered.
-    Step(u64, Order),
-    /// Rows of the stage before, in the order of steps.
-    Rows(u64, Vec<f32>),
-    /// A session is over.
-    End(u64, String),
-    /// A session cannot go on: another stage is lost, or what it sent is refused.
-    Broken(u64, String),
-    Stop,
-}
-
-/// A front's session.
-pub(super) struct Session {
-    /// Numbers of this process.
-    id: u64,
-    front: SocketAddr,
-    link: Link,
-    ledger: Arc<Ledger>,
-    /// To the stage behind, if that is not the front.
-    next: Option<Link>,
-    orders: VecDeque<Order>,
-    rows: VecDeque<Vec<f32>>,
-}
-
-impl Session {
-    pub(super) fn new(id: u64, front: SocketAddr, link: Link, ledger: Arc<Ledger>) -> Session {
-        let (orders, rows) = (VecDeque::new(), VecDeque::new());
-        Session { id, front, link, ledger, next: None, orders, rows }
-    }
-}
 
 /// A stage that listens.
 pub struct StageServer {
@@ -125,7 +86,7 @@ impl StageServer {
         let gguf = file.gguf()?;
         let layers = Whole::read(&gguf, stage)?.own();
         let width = Hparams::read(&gguf)?.hidden;
-        let me = identity(file, stage)?;
+        let me = Identity::of(file, stage)?;
         let machine = load::restrict(&Machine::read()?, options)?;
         let fault = |source| Error::StageListen { address: address.to_owned(), source };
         let listener = TcpListener::bind(address).map_err(fault)?;

@@ -1,7 +1,7 @@
 //! What a stage before the front does, for those who watch it.
 
 use super::ledger::Kept;
-use super::part::StageOptions;
+use super::options::StageOptions;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};

@@ -1,12 +1,11 @@
 //! Attacks on a stage: what a peer may not send ends its connection, is not kept, and changes no answer.
 
-use super::front::identity;
-use super::fuzz::{FuzzStage, SIZES};
-use super::greet::{self, GREETING, GreetError, Identity, StageKey};
+use super::fuzz::{Any, FuzzStage, SIZES};
+use super::greet::{self, GREETING, GreetError, Identity};
 use super::link::Link;
 use super::message::{Message, Role, rows_frame, step_frame};
+use super::options::{StageKey, StageOptions};
 use super::order::{Order, Part, Told};
-use super::part::StageOptions;
 use super::port::GREETINGS;
 use super::server::{StageServer, StageStop};
 use super::status::{StageStatus, State};
@@ -52,7 +51,7 @@ impl Stage {
         let model = TinyModel { layers: 3, ..TinyModel::qwen3(gguf::TensorType::Q4_0) };
         let file = Arc::new(ModelFile::from_bytes("tiny", model.gguf()));
         let options = options(StageKey::new(key.as_bytes()));
-        let me = identity(&file, options.stage.as_ref().unwrap()).unwrap();
+        let me = Identity::of(&file, options.stage.as_ref().unwrap()).unwrap();
         let width = models::Hparams::read(&file.gguf().unwrap()).unwrap().hidden;
         let server = StageServer::bind("127.0.0.1:0", &file, &options).unwrap();
         let (address, status, stop) =
@@ -119,7 +118,7 @@ impl Session<'_> {
     /// What the stage says to the front, but signs of life.
     fn next(&mut self) -> Result<Message, WireError> {
         loop {
-            match Message::read(&mut self.front.stream, &super::Any) {
+            match Message::read(&mut self.front.stream, &Any) {
                 Ok(Message::Ping) => {}
                 other => return other,
             }
