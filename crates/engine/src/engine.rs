@@ -4,6 +4,7 @@ pub(crate) mod staged;
 
 use crate::adapter::{AdapterUse, check_set, usual_set};
 use crate::company::{Company, Watchman};
+use crate::control::Control;
 use crate::decode::{Bounds, Ids};
 use crate::disk::Disk;
 use crate::error::Error;
@@ -11,7 +12,7 @@ use crate::fewer::Trials;
 use crate::file::ModelFile;
 use crate::images::Images;
 use crate::kv::{CacheEvent, KvCache, PageCounts};
-use crate::load::{self, Control, LoadProgress, LoadReport, Loaded};
+use crate::load::{self, LoadProgress, LoadReport, Loaded};
 use crate::options::LoadOptions;
 use crate::room;
 use crate::sequence::SeqId;

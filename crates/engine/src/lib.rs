@@ -27,6 +27,7 @@
 
 mod adapter;
 mod company;
+mod control;
 mod cores;
 mod decode;
 mod disk;

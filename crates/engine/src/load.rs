@@ -5,12 +5,12 @@
 //! says so.
 
 use crate::adapter::Adapter;
-use crate::cores::Cores;
+use crate::control::Control;
 use crate::decode::Ids;
 use crate::error::{AdapterFault, Error};
 use crate::file::ModelFile;
 use crate::options::{LoadOptions, Numa, PageCache, Reading};
-use crate::room::Room;
+use crate::room::{Room, weights};
 use crate::source::{self, FileWeights};
 use crate::stages::{Cache, Whole};
 use gguf::TensorType;
@@ -22,8 +22,6 @@ use kernels::{Kernels, TILE_ROWS};
 use memory::{HugePages, Policy};
 use models::{Hparams, Model, Projection};
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use topology::{CpuId, Layout, Machine, NodeId};
 
@@ -37,15 +35,6 @@ pub struct LoadProgress {
     pub done: usize,
     /// All of them that are wanted.
     pub total: usize,
-}
-
-/// What others have to say while a model is loaded.
-#[derive(Clone, Default)]
-pub(crate) struct Control {
-    /// Loading fails soon after this is set.
-    pub stop: Arc<AtomicBool>,
-    /// The cores, if other models compute on them.
-    pub cores: Option<Cores>,
 }
 
 /// What loading did and how long each part took.
@@ -466,11 +455,6 @@ fn huge_pages(graph: &Graph) -> Result<HugePages, Error> {
     Ok(trials.best)
 }
 
-/// Bytes of a node's packed weights.
-pub(crate) fn weights(graph: &Graph, node: usize) -> usize {
-    graph.matrices().iter().map(|m| m.node_bytes(node)).sum()
-}
-
 /// What is unpacked to 8 bits, in `copies` of the weights.
 fn unpacked(graph: &Graph, copies: usize) -> Vec<Unpacked> {
     let mut types: Vec<Unpacked> = Vec::new();
@@ -494,12 +478,6 @@ fn unpacked(graph: &Graph, copies: usize) -> Vec<Unpacked> {
         }
     }
     types
-}
-
-/// How many parts of a machine use the memory of a node.
-pub(crate) fn sharing(parts: &[Machine], node: NodeId) -> usize {
-    let uses = |part: &&Machine| part.node(node).is_some_and(|n| n.has_memory && n.memory_allowed);
-    parts.iter().filter(uses).count()
 }
 
 fn check(options: &LoadOptions) -> Result<(), Error> {

@@ -1,16 +1,15 @@
 //! How much the KV cache holds: the context of a sequence, and the tokens of all together.
 //!
 //! Asked for, or what fits in half of the machine's memory and, on each node, in half of what its
-//! weights leave.
+//! weights leave. What weights take of a node, and how many parts of a machine use one, is counted here for that.
 
 use crate::error::Error;
 use crate::kv;
-use crate::load::{sharing, weights};
 use crate::options::{KvSize, LoadOptions};
 use graph::{Graph, KV_CLASSES, Keep, KvTypes, Mode, Plan};
 use kernels::{KV_CHUNK, KV_PAGE};
 use models::Hparams;
-use topology::Machine;
+use topology::{Machine, NodeId};
 
 /// The longest text where nobody says otherwise: all of its tokens are in memory at once, in every layer.
 const LONGEST_TEXT: usize = 8192;
@@ -136,4 +135,15 @@ fn fits(
         fits = fits.min(longest(left / 2, &|tokens| bytes(node, tokens).div_ceil(stages)));
     }
     fits
+}
+
+/// Bytes of a node's packed weights.
+pub(crate) fn weights(graph: &Graph, node: usize) -> usize {
+    graph.matrices().iter().map(|m| m.node_bytes(node)).sum()
+}
+
+/// How many parts of a machine use the memory of a node.
+pub(crate) fn sharing(parts: &[Machine], node: NodeId) -> usize {
+    let uses = |part: &&Machine| part.node(node).is_some_and(|n| n.has_memory && n.memory_allowed);
+    parts.iter().filter(uses).count()
 }

@@ -7,10 +7,10 @@
 //! Limits: every replica reads a file by itself. Of a mapped file that stays in the page cache only the
 //! first read costs anything.
 
+use crate::control::Control;
 use crate::cores::Cores;
 use crate::error::Error;
 use crate::file::ModelFile;
-use crate::load::Control;
 use crate::made::Made;
 use crate::options::{PageCache, Reading};
 use crate::packed::Packed;

@@ -1,10 +1,11 @@
 //! The engine of a front: its steps go through other hosts before they come here.
 
 use super::{BatchEntry, Engine};
+use crate::control::Control;
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::kv::KvCache;
-use crate::load::{self, Control};
+use crate::load;
 use crate::options::LoadOptions;
 use crate::stages::{self, Cache, Group, Order, Part};
 use graph::{Inset, Logits, Outputs};

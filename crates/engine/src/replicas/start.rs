@@ -17,6 +17,7 @@ use super::runner::{Crew, serve};
 use super::watch::Watch;
 use super::watchdog::Watchdog;
 use super::{Adapters, ReplicaInfo, ReplicaOptions, Replicas};
+use crate::control::Control;
 use crate::cores::Cores;
 use crate::decode::{Bounds, Ids};
 use crate::disk::{Store, fingerprint};
@@ -24,9 +25,9 @@ use crate::engine::{Engine, staged};
 use crate::error::{Error, message};
 use crate::file::ModelFile;
 use crate::images::Encoder;
-use crate::load::{self, Control, LoadProgress, Size};
+use crate::load::{self, LoadProgress, Size};
 use crate::options::{KvSize, LoadOptions};
-use crate::room::Room;
+use crate::room::{self, Room};
 use crate::source;
 use crate::speculate::{Speculation, Speculator};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -207,7 +208,7 @@ pub(crate) fn agree(
     let cache = options.page_cache;
     options.page_cache = cache.or_else(|| Some(source::page_cache(&parts, file.bytes(), weights)));
 
-    let shared = |node: NodeId| load::sharing(&parts, node) > 1;
+    let shared = |node: NodeId| room::sharing(&parts, node) > 1;
     let bytes = |size: &Size| size.weights + size.kv(room, &options);
     let needs = parts.iter().zip(&sizes).filter_map(|(part, size)| {
         // A part that shares a node has no other.
@@ -216,7 +217,7 @@ pub(crate) fn agree(
     });
     memory::check_room(&parts[0], needs).map_err(|source| match source {
         memory::Error::NoRoom { node, .. } => {
-            Error::ReplicasRoom { replicas: load::sharing(&parts, node), source }
+            Error::ReplicasRoom { replicas: room::sharing(&parts, node), source }
         }
         source => source.into(),
     })?;
