@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::fewer::Trials;
 use crate::file::ModelFile;
 use crate::images::Images;
-use crate::kv::{CacheEvent, KvCache, PageCounts};
+use crate::kv::{CacheEvent, KvCache, PageCounts, Sizes};
 use crate::load::{self, LoadProgress, LoadReport, Loaded};
 use crate::options::LoadOptions;
 use crate::room;
@@ -123,7 +123,8 @@ impl Engine {
         executor.reset_counts();
         let staged = match (group, cache) {
             (Some(group), Some(cache)) => {
-                Some(Staged::new(group, cache, (sequences, context), control)?)
+                let sizes = Sizes { sequences, context, interval: cache.interval };
+                Some(Staged::new(group, cache, sizes, control)?)
             }
             _ => None,
         };
@@ -133,7 +134,7 @@ impl Engine {
                 let classes = executor.graph().classes().iter().copied();
                 let classes = classes.zip(executor.limits().pages);
                 let interval = room::interval(executor.graph(), options.kv);
-                KvCache::new(sequences, (context, interval), classes)
+                KvCache::new(Sizes { sequences, context, interval }, classes)
             }
         };
         let (disk, strayed) = (None, false);

@@ -4,7 +4,7 @@
 //! weights leave. What weights take of a node, and how many parts of a machine use one, is counted here for that.
 
 use crate::error::Error;
-use crate::kv;
+use crate::kv::{self, Sizes};
 use crate::options::{KvSize, LoadOptions};
 use graph::{Graph, KV_CLASSES, Keep, KvTypes, Mode, Plan};
 use kernels::{KV_CHUNK, KV_PAGE};
@@ -24,10 +24,15 @@ pub(crate) struct Room {
 impl Room {
     /// KV pages of every class.
     pub(crate) fn pages(self, graph: &Graph, options: &LoadOptions) -> [usize; KV_CLASSES] {
-        let (sequences, step) = (options.sequences.unwrap_or(1), options.most_step_tokens());
+        let sizes = Sizes {
+            sequences: options.sequences.unwrap_or(1),
+            context: self.context,
+            interval: interval(graph, options.kv),
+        };
+        let step = options.most_step_tokens();
         let mut pages = [0; KV_CLASSES];
         for (pages, &keep) in pages.iter_mut().zip(graph.classes()) {
-            *pages = kv::pages(keep, self, sequences, (step, interval(graph, options.kv)));
+            *pages = sizes.pages(keep, self.tokens, step);
         }
         pages
     }

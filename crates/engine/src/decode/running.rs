@@ -412,12 +412,13 @@ impl Running {
 mod tests {
     use super::super::tests::asked;
     use super::*;
-    use crate::kv::KvCache;
+    use crate::kv::{KvCache, Sizes};
     use std::iter::once;
 
     #[test]
     fn who_is_begun_anew_has_no_guess_from_before() {
-        let mut kv = KvCache::new(1, (64, 1024), [(None, 2)]);
+        let sizes = Sizes { sequences: 1, context: 64, interval: 1024 };
+        let mut kv = KvCache::new(sizes, [(None, 2)]);
         let sequence = kv.create(&[]).unwrap();
         let mut request = Running::new(1, asked(3, 5));
         assert_eq!(request.begin(sequence, 1), Some((3, 1)));

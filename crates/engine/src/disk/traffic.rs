@@ -3,7 +3,7 @@
 use super::{Key, Name, Store};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::kv::Found;
+use crate::kv::disk::Found;
 use crate::sequence::SeqId;
 use std::sync::Arc;
 use std::thread;

@@ -4,7 +4,7 @@ use super::{BatchEntry, Engine};
 use crate::control::Control;
 use crate::error::Error;
 use crate::file::ModelFile;
-use crate::kv::KvCache;
+use crate::kv::{KvCache, Sizes};
 use crate::load;
 use crate::options::LoadOptions;
 use crate::stages::{self, Cache, Group, Order, Part};
@@ -18,8 +18,7 @@ use topology::Machine;
 pub(crate) struct Staged {
     group: Group,
     cache: Cache,
-    /// Sequences, and tokens of one.
-    sizes: (usize, usize),
+    sizes: Sizes,
     sent: VecDeque<Sent>,
     next: u64,
 }
@@ -68,7 +67,7 @@ impl Staged {
     pub(super) fn new(
         mut group: Group,
         cache: Cache,
-        sizes: (usize, usize),
+        sizes: Sizes,
         control: &Control,
     ) -> Result<Staged, Error> {
         group.ready(&cache.pages(), &|| control.stop.load(Relaxed))?;
@@ -77,9 +76,7 @@ impl Staged {
 
     /// The books of pages that all hosts have.
     pub(super) fn empty_cache(&self) -> KvCache {
-        let (sequences, context) = self.sizes;
-        let classes = self.cache.classes.iter().copied();
-        KvCache::new(sequences, (context, self.cache.interval), classes)
+        KvCache::new(self.sizes, self.cache.classes.iter().copied())
     }
 }
 

@@ -12,28 +12,6 @@ use crate::error::Error;
 use crate::sequence::SeqId;
 use graph::{Keep, PageId};
 use kernels::KV_PAGE;
-use std::collections::{HashSet, VecDeque};
-
-/// Nodes that are to be written.
-#[derive(Debug, Default)]
-pub(super) struct Outgoing {
-    queue: VecDeque<(NodeId, Name)>,
-    queued: HashSet<Name>,
-}
-
-impl Outgoing {
-    fn push(&mut self, id: NodeId, name: Name) {
-        if self.queued.insert(name) {
-            self.queue.push_back((id, name));
-        }
-    }
-
-    fn pop(&mut self) -> Option<(NodeId, Name)> {
-        let (id, name) = self.queue.pop_front()?;
-        self.queued.remove(&name);
-        Some((id, name))
-    }
-}
 
 /// A beginning that is on disk as far as memory lacks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,7 +110,7 @@ impl KvCache {
         }
         // More than all pages cannot be there any more.
         let most = self.pools.iter().map(super::Pool::len).sum();
-        while self.outgoing.queue.len() > most {
+        while self.outgoing.len() > most {
             self.outgoing.pop();
         }
     }

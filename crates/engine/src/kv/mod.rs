@@ -12,91 +12,29 @@
 //! before it is written (copy on write). What is kept of a token depends on the tokens up to it, on the sequence's adapters and
 //! on nothing else, bit for bit, so nobody can tell.
 
-mod disk;
+pub(crate) mod disk;
 mod events;
+mod outgoing;
 mod pages;
 mod prefix;
+mod sizes;
+mod slot;
 mod states;
 #[cfg(test)]
 mod tests;
 
 use crate::adapter::normal;
 use crate::error::Error;
-use crate::room::Room;
 use crate::sequence::SeqId;
-pub(crate) use disk::Found;
-use disk::Outgoing;
 pub use events::CacheEvent;
-use graph::{Adapted, Keep, PageCopy, PageTable, Save};
+use graph::{Adapted, Keep, PageCopy, PageTable};
 use kernels::KV_PAGE;
+use outgoing::Outgoing;
 use pages::Pool;
 use prefix::{NodeId, Prefixes};
-use states::Snapshot;
-pub(crate) use states::interval;
-
-/// Tokens by which a sequence can always be shortened from the longest that it was: so far its pages go
-/// back behind a window. Enough for the end of an answer that the next prompt tells otherwise, and for
-/// drafts that are refused.
-const ROLLBACK: usize = 64;
-
-/// Windows at ends of prompts and of sequences that stay in the prefix cache beside those that sequences hold, at
-/// least: for another answer to a prompt, and for a next turn without what the last one thought.
-const WINDOWS: usize = 2;
-
-/// The pages that a class needs for `sequences` of up to `room.context` tokens, `room.tokens` together,
-/// in steps of up to `step` tokens over all of them. One more is for a copy of a page that is shared
-/// with the prefix cache, and with a window some are for [`WINDOWS`]. Of fixed states each sequence has one, another before a guess and one that the
-/// step makes; the others are for snapshots in the prefix cache: those at every `interval`th token, and those at
-/// the ends of prompts and answers.
-pub(crate) fn pages(
-    keep: impl Into<Keep>,
-    room: Room,
-    sequences: usize,
-    (step, interval): (usize, usize),
-) -> usize {
-    let whole = room.context.div_ceil(KV_PAGE);
-    let all = (whole * sequences).min(room.tokens.div_ceil(KV_PAGE).max(whole)) + 1;
-    let window = match keep.into() {
-        Keep::All | Keep::Text { .. } | Keep::Runs => return all,
-        Keep::Fixed => return 5 * sequences + room.tokens / interval + 8,
-        Keep::Window(held) | Keep::Chunk(held) => held,
-    };
-    // Between steps a sequence holds up to window + ROLLBACK - 1 tokens, which may begin at the end of
-    // a page. A step adds its tokens, and a page more for each sequence that begins one.
-    let held = (window + ROLLBACK - 2).div_ceil(KV_PAGE) + 1;
-    let kept = WINDOWS + sequences / 2;
-    all.min((held + 1) * sequences + kept * window.div_ceil(KV_PAGE) + step / KV_PAGE + 1)
-}
-
-#[derive(Debug)]
-struct Slot {
-    generation: u32,
-    live: bool,
-    len: usize,
-    tables: Vec<PageTable>, // [class]
-    /// What fixed states were before the last guess.
-    checkpoint: Option<Snapshot>,
-    /// Snapshots that the next step makes on its way.
-    coming: Vec<Save>,
-    /// Tokens behind which one of them is to be the checkpoint.
-    checks_at: Option<usize>,
-    /// Where the prompt ends, but for some tokens: there is to be a snapshot.
-    mark: usize,
-    /// Its adapters.
-    set: Vec<Adapted>,
-    /// Of a sequence that shares its pages.
-    known: Option<Known>,
-    /// Tokens of the last one that did.
-    left: Vec<u32>,
-}
-
-/// What a sequence that shares its pages is made of.
-#[derive(Debug, Clone)]
-struct Known {
-    tokens: Vec<u32>,
-    /// Where its last full page stands in the prefix cache.
-    at: NodeId,
-}
+use sizes::ROLLBACK;
+pub(crate) use sizes::{Sizes, interval};
+use slot::{Known, Slot, shared_end};
 
 /// KV pages of all classes, by who holds them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,10 +75,10 @@ impl KvCache {
 
     /// No sequences yet; `classes` are what is kept, and numbers of pages.
     pub(crate) fn new<K: Into<Keep>>(
-        sequences: usize,
-        (context, interval): (usize, usize),
+        sizes: Sizes,
         classes: impl IntoIterator<Item = (K, usize)>,
     ) -> KvCache {
+        let Sizes { sequences, context, interval } = sizes;
         let pools: Vec<Pool> =
             classes.into_iter().map(|(keep, pages)| Pool::new(keep.into(), pages)).collect();
         let tables = vec![PageTable::default(); pools.len()];
@@ -539,21 +477,4 @@ impl KvCache {
         }
         Some(known.at)
     }
-}
-
-impl Slot {
-    /// Pages of a class that `more` tokens need, a copy of the last one included.
-    fn want(&self, table: &PageTable, pool: &Pool, more: usize) -> usize {
-        let copy = usize::from(more > 0 && shared_end(self.len, table, pool).is_some());
-        if !pool.keep().is_paged() {
-            return copy + usize::from(more > 0 && table.pages.is_empty());
-        }
-        (self.len + more).saturating_sub(table.room()).div_ceil(KV_PAGE) + copy
-    }
-}
-
-/// Which page of a table the token at `len` is written to, if that is shared.
-fn shared_end(len: usize, table: &PageTable, pool: &Pool) -> Option<usize> {
-    let at = if pool.keep().is_paged() { len / KV_PAGE - table.first } else { 0 };
-    table.pages.get(at).is_some_and(|page| pool.is_shared(*page)).then_some(at)
 }

@@ -4,35 +4,16 @@
 //! *snapshot* holds a page of it. Where a step ends, snapshots are made without copying, by holding the page: the
 //! next step copies it before it writes (copy on write). Others are made by the step on its way ([`Save`]), into
 //! pages that it is given for them. There are those of the prefix cache, which let others begin there: at every so
-//! many tokens ([`interval`]), at the last page bound of prompts, and at the ends of sequences; and a *checkpoint*
+//! many tokens ([`interval`](super::interval)), at the last page bound of prompts, and at the ends of sequences; and a *checkpoint*
 //! of a sequence of its own, behind the last token before a guess that may be refused.
 
 use super::KvCache;
 use super::pages::Pool;
+use super::slot::Snapshot;
 use crate::error::Error;
 use crate::sequence::SeqId;
 use graph::{PageId, Save};
 use kernels::KV_PAGE;
-
-/// Tokens from one snapshot of a sequence in the prefix cache to the next, at least: a multiple of a page.
-const SNAPSHOT: usize = 1024;
-
-/// Tokens from one snapshot to the next, if one has `state` bytes and a token `token` bytes of keys and values:
-/// so many that snapshots take no more memory than these.
-pub(crate) fn interval(state: usize, token: usize) -> usize {
-    match state.checked_div(token) {
-        None => SNAPSHOT,
-        Some(tokens) => tokens.next_power_of_two().max(SNAPSHOT),
-    }
-}
-
-/// Fixed states after some tokens.
-#[derive(Clone, Debug)]
-pub(super) struct Snapshot {
-    pub len: usize,
-    /// By class; none in classes of tokens.
-    pub pages: Vec<Option<PageId>>,
-}
 
 impl KvCache {
     /// Whether there are fixed states at all.

@@ -1,6 +1,7 @@
 //! Pages of sequences, without an engine.
 
 use super::*;
+use crate::room::Room;
 use graph::PageId;
 use proptest::prelude::*;
 
@@ -9,9 +10,23 @@ fn each(context: usize, sequences: usize) -> Room {
     Room { context, tokens: context * sequences }
 }
 
+/// Pages of a class, with snapshots at every 1024th token.
+fn pages(keep: impl Into<Keep>, room: Room, sequences: usize, step: usize) -> usize {
+    Sizes { sequences, context: room.context, interval: 1024 }.pages(keep, room.tokens, step)
+}
+
+/// A cache with such snapshots.
+fn cache<K: Into<Keep>>(
+    sequences: usize,
+    context: usize,
+    classes: impl IntoIterator<Item = (K, usize)>,
+) -> KvCache {
+    KvCache::new(Sizes { sequences, context, interval: 1024 }, classes)
+}
+
 #[test]
 fn a_freed_id_is_not_its_successor() {
-    let mut kv = KvCache::new(1, (128, 1024), [(None, 4)]);
+    let mut kv = cache(1, 128, [(None, 4)]);
     let a = kv.create(&[]).unwrap();
     assert!(matches!(kv.create(&[]), Err(Error::TooManySequences { max: 1 })));
     kv.remove(a).unwrap();
@@ -25,7 +40,7 @@ fn a_reservation_that_fails_changes_nothing() {
     // The first class has room, the second has not.
     for pages in [[3, 3], [9, 3]] {
         let classes = [None, Some(40)].into_iter().zip(pages);
-        let mut kv = KvCache::new(2, (1000, 1024), classes);
+        let mut kv = cache(2, 1000, classes);
         let (a, b) = (kv.create(&[]).unwrap(), kv.create(&[]).unwrap());
         kv.reserve(a, 2 * KV_PAGE).unwrap();
         let free = kv.counts();
@@ -39,9 +54,9 @@ fn a_reservation_that_fails_changes_nothing() {
 #[test]
 fn what_a_window_has_left_behind_is_given_back_but_for_a_few_tokens() {
     let context = 4000;
-    let of = |window| pages(window, each(context, 1), 1, (512, 1024));
+    let of = |window| pages(window, each(context, 1), 1, 512);
     let windows = [None, Some(100)];
-    let mut kv = KvCache::new(1, (context, 1024), windows.map(|w| (w, of(w))));
+    let mut kv = cache(1, context, windows.map(|w| (w, of(w))));
     let a = kv.create(&[]).unwrap();
     for _ in 0..5 {
         kv.reserve(a, 500).unwrap();
@@ -63,21 +78,21 @@ fn what_a_window_has_left_behind_is_given_back_but_for_a_few_tokens() {
 
 #[test]
 fn windows_need_no_more_than_they_span() {
-    assert_eq!(pages(None, each(4096, 3), 3, (512, 1024)), 3 * 128 + 1);
-    let together = |tokens| pages(None, Room { context: 4096, tokens }, 3, (512, 1024));
+    assert_eq!(pages(None, each(4096, 3), 3, 512), 3 * 128 + 1);
+    let together = |tokens| pages(None, Room { context: 4096, tokens }, 3, 512);
     assert_eq!([together(0), together(5000), together(1 << 20)], [129, 158, 385]);
     // 4096 + 64 - 1 tokens lie in 131 pages at most; a sequence begins one, a step fills 16. Three windows of 128
     // pages stay for others to go on from.
-    assert_eq!(pages(Some(4096), each(1 << 17, 2), 2, (512, 1024)), 2 * 132 + 3 * 128 + 16 + 1);
-    assert_eq!(pages(Some(4096), each(4100, 1), 1, (512, 1024)), 130);
+    assert_eq!(pages(Some(4096), each(1 << 17, 2), 2, 512), 2 * 132 + 3 * 128 + 16 + 1);
+    assert_eq!(pages(Some(4096), each(4100, 1), 1, 512), 130);
 }
 
 #[test]
 fn another_answer_to_a_prompt_finds_what_it_sees_behind_a_window() {
     let context = 16_000;
     let windows = [None, Some(100)];
-    let classes = windows.map(|w| (w, pages(w, each(context, 1), 1, (512, 1024))));
-    let mut kv = KvCache::new(1, (context, 1024), classes);
+    let classes = windows.map(|w| (w, pages(w, each(context, 1), 1, 512)));
+    let mut kv = cache(1, context, classes);
     let write = |kv: &mut KvCache, id, tokens: &[u32]| {
         for step in tokens.chunks(200) {
             kv.reserve(id, step.len()).unwrap();
@@ -140,8 +155,8 @@ proptest! {
         actions in prop::collection::vec(any(), 1..60)
     ) {
         let windows = [Some(40), None, Some(1), Some(100), Some(CONTEXT + 1)];
-        let classes = windows.map(|w| (w, pages(w, each(CONTEXT, 3), 3, (STEP, 1024))));
-        let mut kv = KvCache::new(3, (CONTEXT, 1024), classes);
+        let classes = windows.map(|w| (w, pages(w, each(CONTEXT, 3), 3, STEP)));
+        let mut kv = cache(3, CONTEXT, classes);
         let mut ids: Vec<SeqId> = (0..3).map(|_| kv.create(&[]).unwrap()).collect();
         let mut longest = [0; 3]; // that each was since it was empty
         for action in actions {

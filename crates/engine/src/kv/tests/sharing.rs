@@ -14,7 +14,7 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new<K: Into<Keep> + Copy>(sequences: usize, classes: &[(K, usize)]) -> Memory {
-        let kv = KvCache::new(sequences, (CONTEXT, 1024), classes.iter().copied());
+        let kv = cache(sequences, CONTEXT, classes.iter().copied());
         Memory { kv, slots: HashMap::new(), disk: HashMap::new() }
     }
 
@@ -208,7 +208,7 @@ fn beginnings_outlive_what_follows_them() {
 #[test]
 fn behind_a_window_only_what_is_seen_is_needed() {
     let windows = [None, Some(40)];
-    let classes = windows.map(|w| (w, pages(w, each(CONTEXT, 2), 2, (400, 1024))));
+    let classes = windows.map(|w| (w, pages(w, each(CONTEXT, 2), 2, 400)));
     let mut memory = Memory::new(2, &classes);
     let prompt = text(0, 300);
     let (a, _) = memory.kv.begin(&prompt, &[]).unwrap();
@@ -224,7 +224,7 @@ fn behind_a_window_only_what_is_seen_is_needed() {
 #[test]
 fn of_a_window_only_what_was_read_is_there() {
     let windows = [None, Some(40)];
-    let classes = windows.map(|w| (w, pages(w, each(CONTEXT, 2), 2, (400, 1024))));
+    let classes = windows.map(|w| (w, pages(w, each(CONTEXT, 2), 2, 400)));
     let memory = || {
         let mut memory = Memory::new(2, &classes);
         memory.kv.name_pages(Name::of_test(), Vec::new());

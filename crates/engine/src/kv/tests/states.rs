@@ -8,7 +8,7 @@ const LONG: usize = 4000;
 
 fn memory(sequences: usize) -> Memory {
     let room = Room { context: LONG, tokens: LONG * sequences };
-    let classes = BOTH.map(|keep| (keep, pages(keep, room, sequences, (512, 1024))));
+    let classes = BOTH.map(|keep| (keep, pages(keep, room, sequences, 512)));
     let mut memory = Memory::new(sequences, &classes);
     memory.kv.context = LONG;
     memory
@@ -122,9 +122,9 @@ fn a_sequence_that_ends_on_a_page_leaves_its_state() {
 
 #[test]
 fn snapshots_are_as_far_apart_as_keys_and_values_take_their_memory() {
-    assert_eq!(states::interval(1 << 20, 64 << 10), 1024, "not nearer than this");
-    assert_eq!(states::interval(75 << 20, 24 << 10), 4096);
-    assert_eq!(states::interval(75 << 20, 0), 1024, "there are no keys");
+    assert_eq!(interval(1 << 20, 64 << 10), 1024, "not nearer than this");
+    assert_eq!(interval(75 << 20, 24 << 10), 4096);
+    assert_eq!(interval(75 << 20, 0), 1024, "there are no keys");
 }
 
 #[test]
