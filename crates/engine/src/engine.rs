@@ -1,6 +1,7 @@
 //! The engine: a loaded model and its sequences.
 
-pub(crate) mod staged;
+pub(crate) mod hosts;
+mod staged;
 
 use crate::adapter::{AdapterUse, check_set, usual_set};
 use crate::company::{Company, Watchman};
@@ -17,8 +18,8 @@ use crate::options::LoadOptions;
 use crate::room;
 use crate::sequence::SeqId;
 use graph::{Adapted, Executor, Inset, Limits, Logits, Outputs, Recalled, SeqInput};
+use hosts::Staged;
 use models::{Hparams, Projection};
-use staged::Staged;
 use std::sync::Arc;
 use std::time::Instant;
 use topology::Machine;
@@ -102,7 +103,7 @@ impl Engine {
     ) -> Result<Engine, Error> {
         let machine = load::restrict(machine, options)?;
         let control = Control::default();
-        match staged::agree(file, &machine, options, &control)? {
+        match hosts::agree(file, &machine, options, &control)? {
             Some(agreed) => Engine::load_part(file, &machine, &agreed, &control, progress),
             None => Engine::load_part(file, &machine, options, &control, progress),
         }
@@ -116,7 +117,7 @@ impl Engine {
         control: &Control,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, Error> {
-        let group = staged::begin(file, options, control)?;
+        let group = hosts::begin(file, options, control)?;
         let Loaded { mut executor, hparams, projection, context, sequences, cache, report } =
             load::load(file, machine, options, control, progress)?;
         // Loading was work, too.

@@ -31,6 +31,7 @@ mod control;
 mod cores;
 mod decode;
 mod disk;
+mod encoder;
 mod engine;
 mod error;
 mod fewer;
@@ -75,7 +76,8 @@ pub use graph::{
 /// Tokens of a page of keys and values, which is a block of the prefix cache.
 pub use kernels::KV_PAGE;
 
-pub use images::{Encoder, ImagePart, Prompt, encoder_fits, processor};
+pub use encoder::{Encoder, encoder_fits, processor};
+pub use images::{ImagePart, Prompt};
 pub use kv::{CacheEvent, PageCounts};
 pub use load::{FileRead, LoadProgress, LoadReport, Unpacked};
 pub use made::Produce;

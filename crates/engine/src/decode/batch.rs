@@ -14,10 +14,10 @@ use super::counters::Counters;
 use super::guided::Bell;
 use super::pace::Pace;
 use super::running::Running;
-use crate::engine::staged::SentStep;
+use crate::encoder::Encoder;
+use crate::engine::hosts::SentStep;
 use crate::engine::{BatchEntry, Engine};
 use crate::error::Error;
-use crate::images::Encoder;
 use crate::sequence::SeqId;
 use crate::speculate::Speculator;
 use std::collections::VecDeque;
@@ -60,7 +60,7 @@ pub(crate) struct Batch {
     /// A request whose piece did not fit together with other prompts: the next step begins with it.
     owed: Option<u64>,
     /// State of steps that had nothing to compute.
-    stuck: stuck::Stuck,
+    stuck: Stuck,
     /// When the last step ended.
     computed: Option<Instant>,
     /// What was done since somebody took it.
@@ -68,6 +68,15 @@ pub(crate) struct Batch {
     /// Steps that other hosts take now, and when the last one came back.
     flights: VecDeque<Flight>,
     came_back: Option<Instant>,
+}
+
+/// State of steps that had nothing to compute.
+#[derive(Debug, Default)]
+struct Stuck {
+    /// Waits in a row after which no mask had come.
+    waits: u32,
+    /// When a fault was logged last.
+    told: Option<Instant>,
 }
 
 /// A step that is under way.
@@ -117,7 +126,7 @@ impl Batch {
             bell: Bell::default(),
             left_out: false,
             owed: None,
-            stuck: stuck::Stuck::default(),
+            stuck: Stuck::default(),
             computed: None,
             done: Counters::default(),
             flights: VecDeque::new(),

@@ -1,8 +1,6 @@
 //! A request that is being served: where it stands. What is sampled of it: [`sampling`].
 
-mod sampling;
-
-pub(crate) use sampling::Sampled;
+pub(super) mod sampling;
 
 use super::asked::{Answer, Asked, Event, Left};
 use super::guided::Bell;
@@ -17,7 +15,6 @@ use crate::sequence::SeqId;
 use crate::speculate::{Ahead, ROWS, Text};
 use graph::{Adapted, Outputs};
 use models::Projection;
-use sampling::Held;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,6 +58,12 @@ pub(crate) struct Running {
     queued: Duration,
     began: Instant,
     timings: Timings,
+}
+
+/// Copies of rows of logits, which the next step overwrites.
+struct Held {
+    rows: Vec<f32>,
+    width: usize,
 }
 
 enum Ended {

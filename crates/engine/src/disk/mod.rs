@@ -10,21 +10,12 @@
 //! cache) has other names and is not found.
 
 mod names;
+mod rates;
 mod saved;
 mod store;
 mod traffic;
 
 pub(crate) use names::{Name, digest, fingerprint};
+pub(crate) use rates::Disk;
+pub use store::DiskCache;
 pub(crate) use store::{Key, Store};
-pub(crate) use traffic::Disk;
-
-use std::path::PathBuf;
-
-/// Where pages and snapshots are kept, and how much of them.
-#[derive(Clone, Debug)]
-pub struct DiskCache {
-    /// A folder, which is made if there is none.
-    pub folder: PathBuf,
-    /// Bytes that its files have together, at most. What was used longest ago goes first.
-    pub bytes: u64,
-}

@@ -1,6 +1,7 @@
 //! Sequences in files of their own: what a slot's last request has left, saved and restored by name.
 
-use super::{Key, Name};
+use super::names::Name;
+use super::store::Key;
 use crate::engine::Engine;
 use crate::error::Error;
 use std::collections::HashMap;

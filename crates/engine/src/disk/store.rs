@@ -1,6 +1,6 @@
 //! Files of a folder by name: written by a thread, read at once, the oldest deleted.
 
-use super::{DiskCache, Name};
+use super::names::Name;
 use crate::error::Error;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -17,6 +17,15 @@ const HASH: usize = 32;
 const HEADER: usize = MAGIC.len() + HASH;
 /// Bytes that may wait to be written: more would be memory that nobody asked for.
 const WAITING: usize = 256 << 20;
+
+/// Where pages and snapshots are kept, and how much of them.
+#[derive(Clone, Debug)]
+pub struct DiskCache {
+    /// A folder, which is made if there is none.
+    pub folder: PathBuf,
+    /// Bytes that its files have together, at most. What was used longest ago goes first.
+    pub bytes: u64,
+}
 
 /// A file: a page of a class.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

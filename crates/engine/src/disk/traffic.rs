@@ -1,6 +1,8 @@
 //! An engine and its prefix cache on disk: what is written when, and what is read instead of computed.
 
-use super::{Key, Name, Store};
+use super::names::Name;
+use super::rates::Disk;
+use super::store::{Key, Store};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::kv::disk::Found;
@@ -8,38 +10,6 @@ use crate::sequence::SeqId;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Tokens of a step that tells how fast prompts are, at least.
-const PROMPT: usize = 64;
-
-/// What an engine has of a prefix cache on disk.
-pub(crate) struct Disk {
-    store: Arc<Store>,
-    /// Seconds that a token of a prompt takes, once one was computed; of late.
-    seconds: Option<f64>,
-    /// Tokens that were read.
-    restored: u64,
-}
-
-impl Disk {
-    pub(crate) fn new(store: Arc<Store>) -> Disk {
-        Disk { store, seconds: None, restored: 0 }
-    }
-
-    /// A step of so many tokens took so long.
-    pub(crate) fn observe(&mut self, tokens: usize, took: Duration) {
-        if tokens >= PROMPT {
-            let seconds = took.as_secs_f64() / tokens as f64;
-            self.seconds = Some(self.seconds.map_or(seconds, |old| 0.75 * old + 0.25 * seconds));
-        }
-    }
-
-    /// Whether so many tokens are sooner read than computed, as far as both have been measured. What has not is tried.
-    fn is_faster(&self, found: &Found, tokens: usize) -> bool {
-        let (Some(rate), Some(seconds)) = (self.store.rate(), self.seconds) else { return true };
-        found.bytes as f64 / rate < tokens as f64 * seconds
-    }
-}
 
 impl Engine {
     /// Gives pages names, the first of which tells of the model as it is loaded ([`super::fingerprint`]): sequences

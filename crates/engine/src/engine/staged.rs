@@ -1,84 +1,11 @@
 //! The engine of a front: its steps go through other hosts before they come here.
 
+use super::hosts::{Sent, SentStep};
 use super::{BatchEntry, Engine};
-use crate::control::Control;
 use crate::error::Error;
-use crate::file::ModelFile;
-use crate::kv::{KvCache, Sizes};
-use crate::load;
-use crate::options::LoadOptions;
-use crate::stages::{self, Cache, Group, Order, Part};
-use graph::{Inset, Logits, Outputs};
-use std::collections::VecDeque;
-use std::sync::atomic::Ordering::Relaxed;
+use crate::stages::{Order, Part};
+use graph::{Inset, Logits};
 use std::time::Instant;
-use topology::Machine;
-
-/// The other hosts of a model, and steps that are under way.
-pub(crate) struct Staged {
-    group: Group,
-    cache: Cache,
-    sizes: Sizes,
-    sent: VecDeque<Sent>,
-    next: u64,
-}
-
-/// A step that the stages before this one take, or have taken.
-struct Sent {
-    order: Order,
-    outputs: Vec<Outputs>,
-}
-
-/// A step that was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SentStep(u64);
-
-/// Options with a cache that fits on all hosts of a model, if it has several; waits until they are there.
-pub(crate) fn agree(
-    file: &ModelFile,
-    machine: &Machine,
-    options: &LoadOptions,
-    control: &Control,
-) -> Result<Option<LoadOptions>, Error> {
-    let Some(stage) = &options.stage else { return Ok(None) };
-    if !stage.is_front() {
-        return Err(Error::BadStage { number: stage.number, of: stage.of });
-    }
-    let own = load::size(file, machine, std::slice::from_ref(machine), options)?.room;
-    let Some(mut group) = Group::new(file, options)? else { return Ok(None) };
-    group.wait(&control.stop)?;
-    Ok(Some(stages::agree(&mut group, options, (own.context, own.tokens))?))
-}
-
-/// Has the other hosts load their layers, if there are such.
-pub(super) fn begin(
-    file: &ModelFile,
-    options: &LoadOptions,
-    control: &Control,
-) -> Result<Option<Group>, Error> {
-    let Some(mut group) = Group::new(file, options)? else { return Ok(None) };
-    group.wait(&control.stop)?;
-    group.load(options)?;
-    Ok(Some(group))
-}
-
-impl Staged {
-    /// Waits until the others have loaded.
-    pub(super) fn new(
-        mut group: Group,
-        cache: Cache,
-        sizes: Sizes,
-        control: &Control,
-    ) -> Result<Staged, Error> {
-        group.ready(&cache.pages(), &|| control.stop.load(Relaxed))?;
-        Ok(Staged { group, cache, sizes, sent: VecDeque::new(), next: 0 })
-    }
-
-    /// The books of pages that all hosts have.
-    pub(super) fn empty_cache(&self) -> KvCache {
-        KvCache::new(self.sizes, self.cache.classes.iter().copied())
-    }
-}
 
 impl Engine {
     /// Whether other hosts have layers of the model.

@@ -21,10 +21,10 @@ use crate::control::Control;
 use crate::cores::Cores;
 use crate::decode::{Bounds, Ids};
 use crate::disk::{Store, fingerprint};
-use crate::engine::{Engine, staged};
+use crate::encoder::Encoder;
+use crate::engine::{Engine, hosts};
 use crate::error::{Error, message};
 use crate::file::ModelFile;
-use crate::images::Encoder;
 use crate::load::{self, LoadProgress, Size};
 use crate::options::{KvSize, LoadOptions};
 use crate::room::{self, Room};
@@ -254,7 +254,7 @@ fn agree_with_hosts(
         return Err(Error::NotInStages(what));
     }
     let machine = load::restrict(machine, options)?;
-    staged::agree(file, &machine, options, &Control::default())
+    hosts::agree(file, &machine, options, &Control::default())
 }
 
 /// Loads one replica, on its own thread.

@@ -4,10 +4,11 @@
 use super::{Batch, Helpers};
 use crate::adapter::{Adapter, AdapterUse};
 use crate::decode::{Asked, Constraint, Counters, Event, Pace, Request, Rows, Running, StopReason};
+use crate::encoder::{Encoder, processor};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::file::ModelFile;
-use crate::images::{Encoder, Prompt, processor};
+use crate::images::Prompt;
 use crate::options::{KvSize, LoadOptions};
 use crate::sampler::SamplerParams;
 use crate::speculate::{Speculation, Speculator};

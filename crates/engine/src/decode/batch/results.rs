@@ -1,7 +1,8 @@
 //! The results of a step: tokens, vectors, copies of sequences.
 
 use super::{Batch, Computed, Helpers, Share};
-use crate::decode::running::{Running, Sampled};
+use crate::decode::running::Running;
+use crate::decode::running::sampling::Sampled;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::sampler::{Logprobs, Scorer};

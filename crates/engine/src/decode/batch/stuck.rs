@@ -23,15 +23,6 @@ const TOLD: Duration = Duration::from_secs(10);
 /// Tokens of a prompt that can be cut which are computed after a fault.
 const SOME: usize = 32;
 
-/// State of steps that had nothing to compute.
-#[derive(Debug, Default)]
-pub(super) struct Stuck {
-    /// Waits in a row after which no mask had come.
-    waits: u32,
-    /// When a fault was logged last.
-    told: Option<Instant>,
-}
-
 impl Batch {
     /// The shares of a step for which [`deal`](Batch::deal) found none. Waits for a mask if only masks are missing;
     /// `rings`: rings of the bell before that.

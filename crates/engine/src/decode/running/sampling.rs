@@ -1,19 +1,13 @@
 //! Sampling of a request, and the rows of logits that it keeps until a mask is there.
 
 use super::super::answer::Next;
-use super::{Ended, Running};
+use super::{Ended, Held, Running};
 use crate::decode::{Event, StopReason};
 use crate::error::Error;
 use crate::sampler::Logprobs;
 use std::iter::once;
 use std::ops::Range;
 use std::time::Instant;
-
-/// Copies of rows of logits, which the next step overwrites.
-pub(super) struct Held {
-    rows: Vec<f32>,
-    width: usize,
-}
 
 /// What was sampled of a step.
 #[derive(Clone, Copy, Default)]
