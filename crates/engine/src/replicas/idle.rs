@@ -1,6 +1,5 @@
 //! Idle time: what is done with a replica's engine while nobody needs it.
 
-use super::Replicas;
 use super::queue::Shared;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -19,6 +18,10 @@ pub struct IdleTime {
 }
 
 impl IdleTime {
+    pub(super) fn new(shared: Arc<Shared>, replica: usize) -> IdleTime {
+        IdleTime { shared, replica }
+    }
+
     /// Has the replica's engine do something when there is time; returns at once. Tasks are done one after the other.
     /// One that the replica does not come to before it ends is dropped.
     ///
@@ -26,16 +29,5 @@ impl IdleTime {
     /// When the replica has ended, or is about to.
     pub fn ask(&self, task: impl FnOnce(&mut Engine) + Send + 'static) -> Result<(), Error> {
         self.shared.ask_idle(self.replica, Box::new(task))
-    }
-}
-
-impl Replicas {
-    /// The idle time of a replica.
-    ///
-    /// # Panics
-    /// When there is no such replica.
-    pub fn idle_time(&self, replica: usize) -> IdleTime {
-        assert!(replica < self.infos.len(), "replica {replica} of {}", self.infos.len());
-        IdleTime { shared: self.shared.clone(), replica }
     }
 }

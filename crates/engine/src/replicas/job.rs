@@ -1,9 +1,11 @@
-//! A request inside of the queue and the replicas: a prompt and the answers that are wanted to it.
+//! Work of a replica: a request inside of the queue and the replicas, which is a prompt and the answers that are wanted
+//! to it, and tasks between steps.
 
 use super::prefixes::PageName;
 use super::route::{PROMPT_TOKENS_PER_STEP, Work};
 use super::turns::Turn;
 use crate::decode::{Asked, Left};
+use crate::engine::Engine;
 use topology::NodeId;
 
 /// A prompt on its way, with one answer or several.
@@ -21,6 +23,9 @@ pub(crate) struct Job {
     /// The replica that it is routed to.
     pub lane: usize,
 }
+
+/// Something that a replica's thread does between two steps.
+pub(crate) type Task = Box<dyn FnOnce(&mut Engine) + Send>;
 
 impl Job {
     /// What is left of it before it runs.

@@ -24,48 +24,43 @@
 //! A replica whose step fails or panics is out of service until it is loaded again ([`Replicas::restart`]), or
 //! everything is.
 
+mod adapters;
 mod idle;
 mod job;
+mod loader;
+mod options;
 mod prefixes;
 mod queue;
 mod restart;
 mod route;
 mod runner;
 mod start;
+mod status;
 mod ticket;
 mod turns;
 mod watch;
 mod watchdog;
 
-use crate::ModelFile;
-use crate::adapter::{AdapterUse, check_set, normal};
-use crate::company::Company;
-use crate::cores::CoreTurns;
+use crate::adapter::AdapterUse;
 use crate::decode::{Bounds, Counters, Ids, Request};
-use crate::disk::DiskCache;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::kv::{CacheEvent, PageCounts};
-use crate::load::{LoadProgress, LoadReport};
-use crate::options::LoadOptions;
-use crate::speculate::Speculation;
+use adapters::Adapters;
 use graph::Adapted;
 use job::Job;
 use prefixes::page_names;
 use queue::{Phase, Shared};
 use restart::Threads;
-use start::Agreed;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
-use topology::{CpuList, Machine, NodeList};
 use turns::Turn;
 use watchdog::Watchdog;
 
 pub use idle::IdleTime;
 pub use models::{Pooling, Score};
+pub use options::{CacheEvents, ReplicaOptions};
+pub use status::{Experts, GroupStatus, Occupancy, ReplicaInfo, ReplicaStatus, ThreadStatus};
 pub use ticket::Ticket;
-pub use watch::{Experts, GroupStatus, ThreadStatus};
 
 /// Loaded replicas of a model and the queue before them.
 ///
@@ -102,219 +97,7 @@ pub struct Replicas {
     adapters: Adapters,
 }
 
-/// The adapters that are loaded, and the factors that they have in requests which say nothing.
-struct Adapters {
-    all: Vec<AdapterUse>,
-    scales: RwLock<Vec<f32>>,
-}
-
-impl Adapters {
-    fn new(all: Vec<AdapterUse>) -> Adapters {
-        let scales = RwLock::new(all.iter().map(|one| one.scale).collect());
-        Adapters { all, scales }
-    }
-
-    /// The set of a request.
-    fn of(&self, request: &Request) -> Result<Vec<Adapted>, Error> {
-        let usual = || {
-            let scales = self.scales.read().unwrap_or_else(PoisonError::into_inner);
-            scales.iter().zip(0..).map(|(&scale, adapter)| Adapted { adapter, scale }).collect()
-        };
-        let set = request.adapters.clone().unwrap_or_else(usual);
-        check_set(&set, self.all.len())?;
-        Ok(normal(&set))
-    }
-}
-
-/// How requests are served, beside what [`LoadOptions`] say of each replica.
-#[derive(Clone, Debug)]
-pub struct ReplicaOptions {
-    /// Copies of the model.
-    pub replicas: usize,
-    /// Requests that may wait beside those for which there is a sequence; `None`: as many as come.
-    pub queue: Option<usize>,
-    /// How long a step may last that has a part of a prompt. `None`: somewhat longer than without.
-    pub max_step: Option<Duration>,
-    /// Whether keys and values of ended requests are kept for those that begin alike.
-    pub prefix_cache: bool,
-    /// Where they are kept on disk as well, to be found again when memory had no room for them, or by another
-    /// server.
-    pub disk: Option<DiskCache>,
-    /// Whether what a slot's last request has left can be [saved](Replicas::save_slot) and restored.
-    pub saves: bool,
-    /// Whether tokens are guessed ahead. Answers are the same in any case.
-    pub speculation: Speculation,
-    /// Whether they are also where that takes more time than it saves: for measurements.
-    pub always_speculate: bool,
-    /// The file of the image encoder (mmproj), which each replica loads.
-    pub encoder: Option<Arc<ModelFile>>,
-    /// Where other models of this process compute on the same cores: all that share them have the same here.
-    pub turns: Option<Arc<CoreTurns>>,
-    /// Who hears of changes of the prefix caches.
-    pub cache_events: Option<CacheEvents>,
-}
-
-impl Default for ReplicaOptions {
-    fn default() -> ReplicaOptions {
-        ReplicaOptions {
-            replicas: 1,
-            queue: None,
-            max_step: None,
-            prefix_cache: true,
-            disk: None,
-            saves: false,
-            speculation: Speculation::Off,
-            always_speculate: false,
-            encoder: None,
-            turns: None,
-            cache_events: None,
-        }
-    }
-}
-
-/// Who hears of changes of the replicas' prefix caches: after each step, those of a replica in their order. It must not
-/// wait for anything.
-#[derive(Clone)]
-pub struct CacheEvents(Arc<dyn Fn(usize, Vec<CacheEvent>) + Send + Sync>);
-
-impl CacheEvents {
-    /// `told` gets the number of the replica and what has changed.
-    pub fn new(told: impl Fn(usize, Vec<CacheEvent>) + Send + Sync + 'static) -> CacheEvents {
-        CacheEvents(Arc::new(told))
-    }
-
-    fn tell(&self, replica: usize, events: Vec<CacheEvent>) {
-        (self.0)(replica, events);
-    }
-}
-
-impl std::fmt::Debug for CacheEvents {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CacheEvents")
-    }
-}
-
-/// Where a replica is and how it was loaded.
-#[derive(Clone, Debug)]
-pub struct ReplicaInfo {
-    /// Its memory nodes.
-    pub nodes: NodeList,
-    /// The CPUs that it chose its threads' from.
-    pub cpus: CpuList,
-    /// Its threads.
-    pub threads: usize,
-    /// Requests that it can serve at once.
-    pub sequences: usize,
-    /// What loading did.
-    pub report: LoadReport,
-}
-
-/// Number of answers of all replicas.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Occupancy {
-    /// Answers that are being given.
-    pub running: usize,
-    /// Answers in the queue.
-    pub waiting: usize,
-}
-
-/// What a replica does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplicaStatus {
-    /// Answers that are being given.
-    pub running: usize,
-    /// Answers that wait and were routed here.
-    pub waiting: usize,
-    /// Tokens left to compute for both: prompts, and as many as the answers may have.
-    pub outstanding: u64,
-    /// What it has done.
-    pub counters: Counters,
-    /// How often it was woken up for work.
-    pub wake_ups: u64,
-    /// Its KV pages.
-    pub pages: PageCounts,
-    /// What its groups of threads have done.
-    pub groups: Vec<GroupStatus>,
-    /// How often tokens went to each expert.
-    pub experts: Arc<Experts>,
-    /// What it has seen of other programs on its cores.
-    pub company: Company,
-    /// Why it is out of service; `None` while it serves.
-    pub failure: Option<String>,
-    /// Whether it serves again by itself: it looks for a host of the model that is gone.
-    pub comes_back: bool,
-    /// Whether it has failed and [is being loaded again](Replicas::restart).
-    pub restarting: bool,
-}
-
 impl Replicas {
-    /// Loads copies of a model, each on its [part](Machine::divide) of the machine, or of
-    /// the nodes and CPUs in `options`. The other options hold for each replica: `threads`, `nodes`
-    /// and `sequences` are numbers per replica.
-    ///
-    /// All load at once, each with its own cores, and each reads the file: from a disk it comes once if it
-    /// stays in the page cache. Of one copy it is not needed any more afterwards; with several it stays open, for
-    /// [`Replicas::restart`]. `progress` tells of all together.
-    ///
-    /// # Errors
-    /// When there are too few cores or too little memory for so many copies, and whatever
-    /// [`Engine::load`](crate::Engine::load) finds wrong. Of several replicas' errors the first; the
-    /// others are stopped.
-    pub fn load(
-        file: &Arc<ModelFile>,
-        options: &LoadOptions,
-        serving: &ReplicaOptions,
-        progress: &mut dyn FnMut(LoadProgress),
-    ) -> Result<Replicas, Error> {
-        Replicas::load_on(file, &Machine::read()?, options, serving, progress)
-    }
-
-    /// The same on a machine that has been described already.
-    ///
-    /// # Errors
-    /// As [`Replicas::load`].
-    pub fn load_on(
-        file: &Arc<ModelFile>,
-        machine: &Machine,
-        options: &LoadOptions,
-        serving: &ReplicaOptions,
-        progress: &mut dyn FnMut(LoadProgress),
-    ) -> Result<Replicas, Error> {
-        start::start(file, machine, options, serving, progress)
-    }
-
-    /// What [`Replicas::load_on`] would load on which parts of a machine, and how: for programs that run the
-    /// engines themselves, with [`Engine::load_on`](crate::Engine::load_on).
-    ///
-    /// # Errors
-    /// When there are too few cores or too little memory for so many copies.
-    pub fn divide(
-        file: &ModelFile,
-        machine: &Machine,
-        options: &LoadOptions,
-        replicas: usize,
-    ) -> Result<Vec<(Machine, LoadOptions)>, Error> {
-        let Agreed { parts, options, .. } = start::agree(file, machine, options, replicas)?;
-        let of = |part: &Machine| {
-            let options = start::of_part(&options, &parts[0], part)?;
-            Ok((part.clone(), options))
-        };
-        parts.iter().map(of).collect()
-    }
-
-    /// Bytes that [`Replicas::load`] would take for weights and KV pages, of all replicas together.
-    ///
-    /// # Errors
-    /// When there are too few cores or too little memory for so many copies.
-    pub fn bytes(
-        file: &ModelFile,
-        machine: &Machine,
-        options: &LoadOptions,
-        replicas: usize,
-    ) -> Result<u64, Error> {
-        start::agree(file, machine, options, replicas).map(|all| all.bytes)
-    }
-
     /// Puts a request into the queue. It runs even if nobody reads the answer, until the ticket is
     /// dropped.
     ///
@@ -387,9 +170,7 @@ impl Replicas {
     /// The adapters that are loaded, in the order of their numbers, each with the factor that it has in requests of
     /// which nothing is said.
     pub fn adapters(&self) -> Vec<AdapterUse> {
-        let scales = self.adapters.scales.read().unwrap_or_else(PoisonError::into_inner);
-        let all = self.adapters.all.iter().zip(&*scales);
-        all.map(|(one, &scale)| AdapterUse { scale, ..one.clone() }).collect()
+        self.adapters.all()
     }
 
     /// Gives adapters these factors in requests to come of which nothing is said; those that are not among them
@@ -398,11 +179,7 @@ impl Replicas {
     /// # Errors
     /// When there is no such adapter, one stands there twice, or a factor is no number. Nothing is changed then.
     pub fn set_adapter_scales(&self, set: &[Adapted]) -> Result<(), Error> {
-        check_set(set, self.adapters.all.len())?;
-        let mut scales = self.adapters.scales.write().unwrap_or_else(PoisonError::into_inner);
-        scales.fill(0.0);
-        set.iter().for_each(|one| scales[one.adapter as usize] = one.scale);
-        Ok(())
+        self.adapters.set_scales(set)
     }
 
     /// Whether prompts may have images.
@@ -418,6 +195,15 @@ impl Replicas {
     /// Where the replicas are.
     pub fn replicas(&self) -> &[ReplicaInfo] {
         &self.infos
+    }
+
+    /// The idle time of a replica.
+    ///
+    /// # Panics
+    /// When there is no such replica.
+    pub fn idle_time(&self, replica: usize) -> IdleTime {
+        assert!(replica < self.infos.len(), "replica {replica} of {}", self.infos.len());
+        IdleTime::new(self.shared.clone(), replica)
     }
 
     /// What each replica does at this moment.

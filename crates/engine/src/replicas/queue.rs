@@ -10,16 +10,13 @@
 //! session waits less and less, as those before it are served in order. Only what is left for [idle
 //! time](super::IdleTime) waits for a time, so a replica that has some sleeps no longer than until then.
 
-use super::job::Job;
+use super::job::{Job, Task};
 use super::prefixes::Beginnings;
 use super::route::{Lane, Work, choose, may_take};
+use super::status::{Experts, GroupStatus, Occupancy, ReplicaStatus, Seen};
 use super::turns::Turns;
-use super::watch::{Experts, GroupStatus};
-use super::watchdog::Seen;
-use super::{Occupancy, ReplicaStatus};
 use crate::company::Company;
 use crate::decode::{Answer, Counters, Left, Standing, Waits};
-use crate::engine::Engine;
 use crate::error::Error;
 use crate::kv::PageCounts;
 use crate::stages::LostStage;
@@ -53,9 +50,6 @@ pub(crate) enum Next {
     Idle(Task),
     End,
 }
-
-/// Something that a replica's thread does between two steps.
-pub(crate) type Task = Box<dyn FnOnce(&mut Engine) + Send>;
 
 /// A replica as the queue sees it.
 pub(crate) struct Seat {

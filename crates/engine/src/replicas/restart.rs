@@ -3,9 +3,9 @@
 //! The failed one's thread has ended then, and with it its engine has given its memory back: there is never a second
 //! copy of its weights. It is loaded as it was at first, from the same file, on the same part of the machine.
 
+use super::loader::{Loaded, Loader};
 use super::queue::Shared;
 use super::runner::serve;
-use super::start::{Loaded, Loader};
 use crate::error::Error;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -81,7 +81,7 @@ fn again(loader: Loader, shared: Arc<Shared>) {
             crew.watch.go_on(groups, experts);
             seat.groups = crew.watch.look(&mut crew.engine);
             seat.experts = crew.watch.experts();
-            let serving = loader.serving();
+            let serving = loader.serving.clone();
             drop(loader);
             shared.restarted(me, seat);
             tracing::info!("replica {me} is in service again");

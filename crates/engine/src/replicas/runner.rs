@@ -3,9 +3,9 @@
 //! Before each step it drops what was cancelled or is late and takes new requests for its free slots.
 //! [`Batch`] says what a step has of each.
 
+use super::options::{CacheEvents, ReplicaOptions};
 use super::queue::{Next, Shared};
 use super::watch::Watch;
-use super::{CacheEvents, ReplicaOptions};
 use crate::cores::Cores;
 use crate::decode::{Batch, Helpers, Pace, Running};
 use crate::encoder::Encoder;

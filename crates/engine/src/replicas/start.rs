@@ -11,41 +11,34 @@
 //! own checks them itself; what several bring to one node is added up here, since memory that a
 //! cache has not used yet looks free. All get the same context, which is that of the narrowest.
 
+use super::Replicas;
+use super::adapters::Adapters;
+use super::loader::{Loader, News};
+use super::options::ReplicaOptions;
 use super::queue::{Seat, Shared};
 use super::restart::Threads;
-use super::runner::{Crew, serve};
-use super::watch::Watch;
+use super::status::ReplicaInfo;
 use super::watchdog::Watchdog;
-use super::{Adapters, ReplicaInfo, ReplicaOptions, Replicas};
 use crate::control::Control;
 use crate::cores::Cores;
 use crate::decode::{Bounds, Ids};
-use crate::disk::{Store, fingerprint};
-use crate::encoder::Encoder;
-use crate::engine::{Engine, hosts};
-use crate::error::{Error, message};
+use crate::disk::Store;
+use crate::engine::hosts;
+use crate::error::Error;
 use crate::file::ModelFile;
 use crate::load::{self, LoadProgress, Size};
 use crate::options::{KvSize, LoadOptions};
 use crate::room::{self, Room};
 use crate::source;
-use crate::speculate::{Speculation, Speculator};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crate::speculate::Speculation;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use topology::{CpuList, Machine, NodeId};
+use topology::{Machine, NodeId};
 
 /// Rows of logits that a step has room for at least: memory is taken as they are used.
 const OUTPUTS: usize = 64;
-
-/// What a thread that loads tells.
-enum News {
-    Progress(LoadProgress),
-    Loaded(Box<(ReplicaInfo, Seat)>),
-    Failed(Error),
-}
 
 /// A replica that is being loaded.
 struct Starting {
@@ -55,7 +48,76 @@ struct Starting {
     go: Sender<Arc<Shared>>,
 }
 
-pub(crate) fn start(
+impl Replicas {
+    /// Loads copies of a model, each on its [part](Machine::divide) of the machine, or of
+    /// the nodes and CPUs in `options`. The other options hold for each replica: `threads`, `nodes`
+    /// and `sequences` are numbers per replica.
+    ///
+    /// All load at once, each with its own cores, and each reads the file: from a disk it comes once if it
+    /// stays in the page cache. Of one copy it is not needed any more afterwards; with several it stays open, for
+    /// [`Replicas::restart`]. `progress` tells of all together.
+    ///
+    /// # Errors
+    /// When there are too few cores or too little memory for so many copies, and whatever
+    /// [`Engine::load`](crate::Engine::load) finds wrong. Of several replicas' errors the first; the
+    /// others are stopped.
+    pub fn load(
+        file: &Arc<ModelFile>,
+        options: &LoadOptions,
+        serving: &ReplicaOptions,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Replicas, Error> {
+        Replicas::load_on(file, &Machine::read()?, options, serving, progress)
+    }
+
+    /// The same on a machine that has been described already.
+    ///
+    /// # Errors
+    /// As [`Replicas::load`].
+    pub fn load_on(
+        file: &Arc<ModelFile>,
+        machine: &Machine,
+        options: &LoadOptions,
+        serving: &ReplicaOptions,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Replicas, Error> {
+        start(file, machine, options, serving, progress)
+    }
+
+    /// What [`Replicas::load_on`] would load on which parts of a machine, and how: for programs that run the
+    /// engines themselves, with [`Engine::load_on`](crate::Engine::load_on).
+    ///
+    /// # Errors
+    /// When there are too few cores or too little memory for so many copies.
+    pub fn divide(
+        file: &ModelFile,
+        machine: &Machine,
+        options: &LoadOptions,
+        replicas: usize,
+    ) -> Result<Vec<(Machine, LoadOptions)>, Error> {
+        let Agreed { parts, options, .. } = agree(file, machine, options, replicas)?;
+        let of = |part: &Machine| {
+            let options = of_part(&options, &parts[0], part)?;
+            Ok((part.clone(), options))
+        };
+        parts.iter().map(of).collect()
+    }
+
+    /// Bytes that [`Replicas::load`] would take for weights and KV pages, of all replicas together.
+    ///
+    /// # Errors
+    /// When there are too few cores or too little memory for so many copies.
+    pub fn bytes(
+        file: &ModelFile,
+        machine: &Machine,
+        options: &LoadOptions,
+        replicas: usize,
+    ) -> Result<u64, Error> {
+        agree(file, machine, options, replicas).map(|all| all.bytes)
+    }
+}
+
+fn start(
     file: &Arc<ModelFile>,
     machine: &Machine,
     options: &LoadOptions,
@@ -156,28 +218,24 @@ fn collect(
 }
 
 /// Options of all replicas for one of them: groups of the first are on its own CPUs in the same places.
-pub(crate) fn of_part(
-    options: &LoadOptions,
-    first: &Machine,
-    part: &Machine,
-) -> Result<LoadOptions, Error> {
+fn of_part(options: &LoadOptions, first: &Machine, part: &Machine) -> Result<LoadOptions, Error> {
     let Some(groups) = &options.groups else { return Ok(options.clone()) };
     let groups = first.groups_on(groups, part).ok_or(Error::UnlikeParts)?;
     Ok(LoadOptions { groups: Some(groups), ..options.clone() })
 }
 
 /// What all replicas have alike.
-pub(crate) struct Agreed {
+struct Agreed {
     /// The machines that they run on.
-    pub parts: Vec<Machine>,
-    pub options: LoadOptions,
+    parts: Vec<Machine>,
+    options: LoadOptions,
     /// Bytes of weights and KV pages.
-    pub bytes: u64,
+    bytes: u64,
     bounds: Bounds,
 }
 
 /// Finds what all replicas can have, and whether the nodes have room for them.
-pub(crate) fn agree(
+fn agree(
     file: &ModelFile,
     machine: &Machine,
     options: &LoadOptions,
@@ -255,138 +313,4 @@ fn agree_with_hosts(
     }
     let machine = load::restrict(machine, options)?;
     hosts::agree(file, &machine, options, &Control::default())
-}
-
-/// Loads one replica, on its own thread.
-#[derive(Clone)]
-pub(super) struct Loader {
-    pub(super) me: usize,
-    file: Arc<ModelFile>,
-    part: Machine,
-    options: LoadOptions,
-    serving: ReplicaOptions,
-    disk: Option<Arc<Store>>,
-    control: Control,
-}
-
-/// A replica that is loaded.
-pub(super) struct Loaded {
-    pub(super) crew: Crew,
-    pub(super) seat: Seat,
-    info: ReplicaInfo,
-}
-
-impl Loader {
-    fn run(self, news: Sender<(usize, News)>, shared: &Receiver<Arc<Shared>>) {
-        let me = self.me;
-        // Nobody listens any more when another has failed.
-        let tell = |what| _ = news.send((me, what));
-        let Loaded { crew, seat, info } = match self.load(&mut |now| tell(News::Progress(now))) {
-            Ok(loaded) => loaded,
-            Err(error) => return tell(News::Failed(error)),
-        };
-        tell(News::Loaded(Box::new((info, seat))));
-        let serving = self.serving.clone();
-        drop((self, news));
-        if let Ok(shared) = shared.recv() {
-            serve(me, crew, &serving, shared);
-        }
-    }
-
-    /// How its requests are served.
-    pub(super) fn serving(&self) -> ReplicaOptions {
-        self.serving.clone()
-    }
-
-    /// Loads it; a panic is an error, too.
-    pub(super) fn load(&self, told: &mut dyn FnMut(LoadProgress)) -> Result<Loaded, Error> {
-        let replica = self.me;
-        let fault = |source| Error::Replica { replica, cpus: self.cpus(), source };
-        match catch_unwind(AssertUnwindSafe(|| self.load_now(told))) {
-            Ok(loaded) => loaded.map_err(|error| fault(Box::new(error))),
-            Err(panic) => {
-                let reason = format!("it panicked: {}", message(&*panic));
-                Err(fault(Box::new(Error::ReplicaFailed { replica, reason })))
-            }
-        }
-    }
-
-    fn load_now(&self, told: &mut dyn FnMut(LoadProgress)) -> Result<Loaded, Error> {
-        let (part, options) = (&self.part, &self.options);
-        let file = self.file.for_another()?;
-        let mut engine = Engine::load_part(&file, part, options, &self.control, told)?;
-        if self.serving.cache_events.is_some() {
-            engine.tell_cache_events();
-        }
-        if self.disk.is_some() || self.serving.saves {
-            let context = engine.context();
-            let root = fingerprint(&file, &engine.executor, context)?;
-            engine.name_pages(root);
-            self.disk.iter().for_each(|disk| engine.keep_on_disk(disk.clone()));
-        }
-        let ReplicaOptions { speculation, always_speculate, encoder, .. } = &self.serving;
-        let speculator = Speculator::load(&engine, speculation, options)?;
-        let speculator = match always_speculate {
-            true => speculator.map(Speculator::always),
-            false => speculator,
-        };
-        let encoder = encoder
-            .as_ref()
-            .map(|file| Encoder::load(&*file.for_another()?, &engine, options, &mut |_| {}));
-        let encoder = encoder.transpose()?;
-        let mut watch = Watch::new(&mut engine);
-        let groups = watch.look(&mut engine);
-        let limits = engine.limits();
-        let plan = engine.plan();
-        let info = ReplicaInfo {
-            nodes: plan.groups.iter().filter_map(|g| g.node).collect(),
-            cpus: self.cpus(),
-            threads: plan.threads(),
-            // Each is to have a token and a row of logits in every step.
-            sequences: options.sequences.unwrap_or(1).min(limits.tokens).min(limits.outputs),
-            report: engine.report().clone(),
-        };
-        let seat = Seat {
-            nodes: info.nodes.clone(),
-            threads: info.threads,
-            slots: info.sequences,
-            pages: engine.pages(),
-            groups,
-            experts: watch.experts(),
-            company: engine.company().cloned().unwrap_or_default(),
-        };
-        let cores = self.control.cores.clone();
-        Ok(Loaded { crew: Crew { engine, speculator, encoder, watch, cores }, seat, info })
-    }
-
-    fn cpus(&self) -> CpuList {
-        self.part.cpus().iter().map(|c| c.id).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use gguf::TensorType;
-    use testkit::TinyModel;
-    use topology::fake::FakeMachine;
-
-    #[test]
-    fn a_load_can_be_stopped() {
-        let file = ModelFile::from_bytes("tiny", TinyModel::qwen3(TensorType::Q4_0).gguf());
-        let machine = FakeMachine::uniform(1, 2).machine().unwrap();
-        let options = LoadOptions { no_pin: true, context: Some(64), ..LoadOptions::default() };
-        let control = Control::default();
-        let mut matrices = 0;
-        let mut load = |after| {
-            let mut told = |_| {
-                matrices += 1;
-                control.stop.store(matrices == after, Relaxed);
-            };
-            let loaded = Engine::load_part(&file, &machine, &options, &control, &mut told).is_ok();
-            (loaded, std::mem::take(&mut matrices))
-        };
-        assert!(load(usize::MAX).1 > 3);
-        assert_eq!(load(2), (false, 2));
-    }
 }

@@ -1,6 +1,7 @@
 //! What the threads of a replica have done.
 
-use super::queue::Task;
+use super::job::Task;
+use super::status::{Experts, GroupStatus, ThreadStatus, chosen_after};
 use crate::engine::Engine;
 use crate::placement::Elsewhere;
 use std::collections::BTreeMap;
@@ -8,101 +9,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use threads::ThreadStats;
-use topology::{CpuId, NodeId};
+use topology::CpuId;
 
 /// How old what is known of the threads may become while there is work: asking each takes cache lines
 /// from all.
 const AGE: Duration = Duration::from_millis(100);
-
-/// What the threads of a replica's group have done since the model was loaded; [`Activity`] has
-/// more of it. As of the last step, or a tenth of a second before.
-///
-/// [`Activity`]: crate::Activity
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GroupStatus {
-    /// Their memory node; `None` on a machine without.
-    pub node: Option<NodeId>,
-    /// How many they are.
-    pub threads: usize,
-    /// Bytes of weights, keys and values that they read.
-    pub read: u64,
-    /// Of what they moved, bytes in the memory of other nodes; `None` if the kernel does not tell where
-    /// pages are.
-    pub remote: Option<u64>,
-    /// Time that they worked, all together. Zero, as are the waits, unless the model was loaded with
-    /// [`stats`](crate::LoadOptions::stats).
-    pub busy: Duration,
-    /// Time that they waited for each other, all together.
-    pub local_waits: Duration,
-    /// Time that they waited for other groups, all together.
-    pub global_waits: Duration,
-    /// Tasks that they ran ([`threads::Worker::tasks`]): attention's tiles, where threads share them.
-    pub tasks: u64,
-    /// Of these, tasks that were dealt to another thread, and stolen from it.
-    pub stolen_tasks: u64,
-    /// Pages that lay on another node than they were meant for when the model was loaded, and all that had memory;
-    /// `None` if the kernel does not tell, or they belong to no group.
-    pub misplaced: Option<(u64, u64)>,
-    /// Each of them.
-    pub each: Vec<ThreadStatus>,
-}
-
-/// What a thread has done since the model was loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadStatus {
-    /// Where it runs.
-    pub cpu: CpuId,
-    /// Steps that it had a part in.
-    pub steps: u64,
-    /// Time that it worked.
-    pub busy: Duration,
-    /// Time for which others waited for it alone ([`ThreadStats::last`]).
-    pub held: Duration,
-    /// Bytes of the weights that it multiplies in a step of all threads.
-    pub weights: u64,
-}
-
-impl GroupStatus {
-    /// With what was done before.
-    fn after(self, before: &GroupStatus) -> GroupStatus {
-        GroupStatus {
-            read: self.read + before.read,
-            remote: self.remote.zip(before.remote).map(|(now, before)| now + before),
-            busy: self.busy + before.busy,
-            local_waits: self.local_waits + before.local_waits,
-            global_waits: self.global_waits + before.global_waits,
-            tasks: self.tasks + before.tasks,
-            stolen_tasks: self.stolen_tasks + before.stolen_tasks,
-            each: self.each.iter().map(|thread| thread.after(&before.each)).collect(),
-            ..self
-        }
-    }
-}
-
-impl ThreadStatus {
-    /// With what was done on its CPU before.
-    fn after(self, before: &[ThreadStatus]) -> ThreadStatus {
-        let before = before.iter().find(|before| before.cpu == self.cpu);
-        match before {
-            Some(b) => {
-                let (steps, busy) = (self.steps + b.steps, self.busy + b.busy);
-                ThreadStatus { steps, busy, held: self.held + b.held, ..self }
-            }
-            None => self,
-        }
-    }
-}
-
-/// Times that tokens went to each expert: `[router][expert]`. Empty for a model without experts.
-pub type Experts = Vec<Vec<u64>>;
-
-/// Choices, with those that were made before.
-fn after(mut experts: Experts, before: &Experts) -> Experts {
-    for (now, before) in experts.iter_mut().zip(before) {
-        now.iter_mut().zip(before).for_each(|(now, before)| *now += before);
-    }
-    experts
-}
 
 /// Keeps what is known of the threads of an engine up to date.
 pub(crate) struct Watch {
@@ -169,7 +80,7 @@ impl Watch {
         self.looked = Instant::now();
         let mut activity = engine.activity();
         let experts = std::mem::take(&mut activity.experts);
-        self.experts = Arc::new(after(experts, &self.experts_before));
+        self.experts = Arc::new(chosen_after(experts, &self.experts_before));
         let plan = engine.plan();
         let of = |(at, team): (usize, Range<usize>)| {
             let moved = activity.moved(plan, at);

@@ -4,7 +4,7 @@
 //! thread looks from time to time at what the replicas have reported last.
 
 use super::queue::Shared;
-use crate::decode::Standing;
+use super::status::Seen;
 use crate::kv::PageCounts;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,13 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Requests of a replica that are named at once.
 const NAMED: usize = 8;
-
-/// A replica as it has reported last.
-pub(super) struct Seen {
-    pub standings: Vec<Standing>,
-    pub reported: Instant,
-    pub pages: PageCounts,
-}
 
 /// What is known of a request.
 struct Mark {
@@ -129,7 +122,7 @@ impl Drop for Watchdog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::Waits;
+    use crate::decode::{Standing, Waits};
 
     fn seen(standings: &[(u64, u64, Waits)], reported: Instant) -> Vec<Seen> {
         let standing =
