@@ -113,18 +113,26 @@ impl Prompt {
     }
 }
 
+/// The most that a step has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepSize {
+    pub tokens: usize,
+    /// Rows of outputs, where those of all tokens are wanted.
+    pub rows: Option<usize>,
+}
+
 /// The images of a prompt that is computed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Images(Vec<ImagePart>);
 
 impl Images {
     /// # Errors
-    /// When they are no parts of a prompt of so many tokens, or one is larger than a step of `most` although it has to
-    /// be one, or than its rows of outputs, where those of all tokens are wanted.
+    /// When they are no parts of a prompt of `tokens` tokens, or one that has to be one step has more tokens, or more rows
+    /// of outputs, than a step.
     pub(crate) fn new(
         parts: Vec<ImagePart>,
         tokens: usize,
-        (most, outputs): (usize, Option<usize>),
+        step: StepSize,
     ) -> Result<Images, Error> {
         let mut end = 0;
         for part in &parts {
@@ -133,10 +141,10 @@ impl Images {
                 return Err(Error::ImagePlace { at: own.start });
             }
             let whole = part.tile.together() != Together::No;
-            if whole && own.len() > most {
-                return Err(Error::ImageStep { outputs: own.len(), most });
+            if whole && own.len() > step.tokens {
+                return Err(Error::ImageStep { outputs: own.len(), most: step.tokens });
             }
-            if let Some(most) = outputs.filter(|most| whole && own.len() > *most) {
+            if let Some(most) = step.rows.filter(|most| whole && own.len() > *most) {
                 return Err(Error::ImageOutputs { outputs: own.len(), most });
             }
             end = own.end;

@@ -11,7 +11,7 @@ use crate::error::{AdapterFault, Error};
 use crate::file::ModelFile;
 use crate::options::{LoadOptions, Numa, PageCache, Reading};
 use crate::room::{Room, weights};
-use crate::source::{self, FileWeights};
+use crate::source::{self, FileWeights, ReadPlan};
 use crate::stages::{Cache, Whole};
 use gguf::TensorType;
 use graph::{
@@ -193,7 +193,7 @@ fn prepare(
     };
     let schedules = match &options.schedules_for {
         Some(before) if !options.schedules.is_empty() => {
-            carried(before, (gguf, options), &plan, &graph)?
+            carried(before, gguf, options, &plan, &graph)?
         }
         _ => options.schedules.clone(),
     };
@@ -234,7 +234,8 @@ fn build(gguf: &gguf::Gguf<'_>, shares: Shares, options: &LoadOptions) -> Result
 /// The plan's schedules, which were found for other threads, for those that it has.
 fn carried(
     before: &[Vec<usize>],
-    (gguf, options): (&gguf::Gguf<'_>, &LoadOptions),
+    gguf: &gguf::Gguf<'_>,
+    options: &LoadOptions,
     plan: &Plan,
     graph: &Graph,
 ) -> Result<Schedules, Error> {
@@ -274,8 +275,10 @@ pub(crate) struct Size {
     pub ids: Ids,
     /// Whether the model gives logits.
     pub writes: bool,
-    /// Tokens of a step, and its rows of logits and hidden states.
-    pub step: (usize, usize),
+    /// Tokens of a step.
+    pub step: usize,
+    /// Rows of logits and hidden states of a step.
+    pub outputs: usize,
     /// Bytes of packed weights, all copies.
     pub weights: u64,
     graph: Graph,
@@ -310,7 +313,8 @@ pub(crate) fn size(
         huge_pages: ready.plan.huge,
         ids: Ids::of(&ready.graph),
         writes: ready.graph.has_head(),
-        step: (ready.limits.tokens, ready.limits.outputs),
+        step: ready.limits.tokens,
+        outputs: ready.limits.outputs,
         weights: (nodes.map(|n| weights(&ready.graph, n)).sum::<usize>() * copies) as u64,
         graph: ready.graph,
     })
@@ -364,7 +368,7 @@ fn load_in(
     };
     let nodes = plan.groups.iter().filter_map(|g| g.node).collect::<BTreeSet<_>>().len();
     let mut executor =
-        FileWeights::with(file, &gguf, (reading, cache), nodes, control, |source| {
+        FileWeights::with(file, &gguf, &ReadPlan { reading, cache, nodes }, control, |source| {
             Ok(Executor::new(graph, plan, limits, kernels, machine, source, &mut told)?)
         })?;
     add_adapters(&mut executor, &hparams, options)?;

@@ -63,7 +63,8 @@ impl Room {
         };
         let fits = |most: usize, room: &dyn Fn(usize) -> Room| {
             let bytes = |n, tokens| room(tokens).bytes(graph, n, options);
-            fits(graph, plan, machine, parts, (most, options.kv_bytes), &bytes)
+            let most = Most { tokens: most, bytes: options.kv_bytes };
+            fits(graph, plan, machine, parts, most, &bytes)
         };
         let context = match options.context {
             Some(context) if context > trained => {
@@ -97,16 +98,24 @@ pub(crate) fn interval(graph: &Graph, kv: KvTypes) -> usize {
     kv::interval(state.sum(), token.sum())
 }
 
-/// How many tokens fit, at most `most` and in whole ranges of keys, when so many take `bytes(node,
-/// tokens)` on a node, and all parts together may have `limit` bytes.
+/// The most that a cache may have.
+#[derive(Clone, Copy)]
+struct Most {
+    tokens: usize,
+    /// Of all parts of a machine together.
+    bytes: Option<u64>,
+}
+
+/// The number of tokens that fit, in whole ranges of keys, if they take `bytes(node, tokens)` on a node.
 fn fits(
     graph: &Graph,
     plan: &Plan,
     machine: &Machine,
     parts: &[Machine],
-    (most, limit): (usize, Option<u64>),
+    most: Most,
     bytes: &dyn Fn(usize, usize) -> usize,
 ) -> usize {
+    let Most { tokens: most, bytes: limit } = most;
     let longest = |room: u64, bytes: &dyn Fn(usize) -> usize| {
         let (mut fits, mut beyond) = (0, most.div_ceil(KV_CHUNK) + 1);
         while fits + 1 < beyond {

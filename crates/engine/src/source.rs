@@ -64,6 +64,14 @@ pub(crate) fn page_cache(machines: &[Machine], file: usize, weights: u64) -> Pag
     if needed <= room { PageCache::Keep } else { PageCache::Drop }
 }
 
+/// How a file is read.
+pub(crate) struct ReadPlan {
+    pub reading: Reading,
+    pub cache: PageCache,
+    /// Memory nodes that weights go to.
+    pub nodes: usize,
+}
+
 /// The tensors of a file, which readers bring. See the module.
 pub(crate) struct FileWeights<'a> {
     gguf: &'a Gguf<'a>,
@@ -123,8 +131,7 @@ impl<'a> FileWeights<'a> {
     pub(crate) fn with<R>(
         file: &'a ModelFile,
         gguf: &'a Gguf<'a>,
-        (reading, cache): (Reading, PageCache),
-        nodes: usize,
+        &ReadPlan { reading, cache, nodes }: &ReadPlan,
         control: &'a Control,
         load: impl FnOnce(&dyn WeightSource) -> Result<R, Error>,
     ) -> Result<R, Error> {

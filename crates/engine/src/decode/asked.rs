@@ -4,7 +4,7 @@ use super::guided::Guided;
 use super::pooled::Gives;
 use super::request::{Constraint, Request, RequestSummary, Rows, StopHook, Token};
 use crate::error::Error;
-use crate::images::Images;
+use crate::images::{Images, StepSize};
 use crate::sampler::{Logprobs, Sampler};
 use async_channel::{Receiver, Sender};
 use graph::{Adapted, Graph};
@@ -109,8 +109,9 @@ impl Bounds {
         if tokens > context {
             return Err(Error::PromptTooLong { tokens, context });
         }
-        let all = gives.is_some_and(Gives::wants_all).then_some(self.outputs);
-        let images = Images::new(request.images.clone(), tokens, (self.step, all))?;
+        let rows = gives.is_some_and(Gives::wants_all).then_some(self.outputs);
+        let step = StepSize { tokens: self.step, rows };
+        let images = Images::new(request.images.clone(), tokens, step)?;
         if !images.is_empty() && !self.sees {
             return Err(Error::NoEncoder);
         }

@@ -101,7 +101,7 @@ impl Engine {
         let (id, have) = self.kv.begin(&tokens, &[])?;
         let bytes = |key| pages.get(&key).map(|page: &&[u8]| page.len() as u64);
         let mut len = have;
-        if let Some(found) = self.kv.find_on_disk(id, (&tokens, have), &bytes) {
+        if let Some(found) = self.kv.find_on_disk(id, &tokens, have, &bytes) {
             let get = |key| pages.get(&key).map(|page| page.to_vec());
             if !self.restore(id, &tokens, &found, &get)? {
                 self.kv.discard(id)?;

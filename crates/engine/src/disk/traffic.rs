@@ -33,7 +33,7 @@ impl Engine {
     ) -> Result<(SeqId, usize), Error> {
         let Some(disk) = &self.disk else { return Ok((id, have)) };
         let store = disk.store.clone();
-        let Some(found) = self.kv.find_on_disk(id, (tokens, have), &|key| store.len(key)) else {
+        let Some(found) = self.kv.find_on_disk(id, tokens, have, &|key| store.len(key)) else {
             return Ok((id, have));
         };
         if !disk.is_faster(&found, found.len - have) {

@@ -45,7 +45,7 @@ pub(crate) fn agree(
     let own = load::size(file, machine, std::slice::from_ref(machine), options)?.room;
     let Some(mut group) = Group::new(file, options)? else { return Ok(None) };
     group.wait(&control.stop)?;
-    Ok(Some(stages::agree(&mut group, options, (own.context, own.tokens))?))
+    Ok(Some(stages::agree(&mut group, options, own)?))
 }
 
 /// Has the other hosts load their layers, if there are such.

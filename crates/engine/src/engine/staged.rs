@@ -3,7 +3,7 @@
 use super::hosts::{Sent, SentStep};
 use super::{BatchEntry, Engine};
 use crate::error::Error;
-use crate::stages::{Order, Part};
+use crate::stages::{GivenRows, Order, Part};
 use graph::{Inset, Logits};
 use std::time::Instant;
 
@@ -80,8 +80,8 @@ impl Engine {
         while let Some(Sent { order, outputs }) = staged.sent.pop_front() {
             let rows = staged.group.rows(order.number)?;
             let begin = Instant::now();
-            let rows = (Some(rows.as_slice()), staged.group.width());
-            order.run(&mut self.executor, &staged.cache.map, rows, |at| outputs[at])?;
+            let given = GivenRows { rows: Some(&rows), width: staged.group.width() };
+            order.run(&mut self.executor, &staged.cache.map, given, |at| outputs[at])?;
             if let Some(watchman) = &mut self.watchman {
                 watchman.observe(&mut self.executor, begin.elapsed());
             }

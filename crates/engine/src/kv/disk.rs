@@ -130,7 +130,8 @@ impl KvCache {
     pub(crate) fn find_on_disk(
         &mut self,
         id: SeqId,
-        (tokens, have): (&[u32], usize),
+        tokens: &[u32],
+        have: usize,
         bytes: &dyn Fn(Key) -> Option<u64>,
     ) -> Option<Found> {
         let slot = self.slot(id).ok()?;

@@ -299,7 +299,8 @@ impl Shared {
     pub(crate) fn report(
         &self,
         me: usize,
-        (running, standings): (impl Iterator<Item = Left>, impl Iterator<Item = Standing>),
+        running: impl Iterator<Item = Left>,
+        standings: impl Iterator<Item = Standing>,
         pages: PageCounts,
         done: Counters,
     ) {

@@ -190,9 +190,10 @@ impl Runner {
     fn report(&mut self) {
         let Crew { engine, watch, .. } = &mut self.crew;
         let running = self.batch.running.iter();
-        let running = (running.clone().flat_map(Running::lefts), running.map(Running::standing));
+        let lefts = running.clone().flat_map(Running::lefts);
+        let standings = running.map(Running::standing);
         let done = std::mem::take(&mut self.batch.done);
-        self.shared.report(self.me, running, engine.pages(), done);
+        self.shared.report(self.me, lefts, standings, engine.pages(), done);
         if self.batch.running.is_empty() || watch.is_old() {
             let groups = watch.look(engine);
             self.shared.report_groups(self.me, groups, watch.experts(), engine.company());

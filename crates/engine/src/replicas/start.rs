@@ -280,7 +280,7 @@ fn agree(
         source => source.into(),
     })?;
     let bytes = sizes.iter().map(bytes).sum();
-    let (step, outputs) = sizes.first().map_or((0, 0), |s| s.step);
+    let (step, outputs) = sizes.first().map_or((0, 0), |s| (s.step, s.outputs));
     let bounds = Bounds {
         context,
         step,

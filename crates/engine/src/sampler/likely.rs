@@ -42,6 +42,15 @@ pub(super) fn greatest(logits: &[f32]) -> f32 {
     lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |most, &l| if l > most { l } else { most })
 }
 
+/// The weight of a logit: `e^((logit - max) · scale)`.
+#[derive(Clone, Copy)]
+pub(super) struct Curve {
+    /// The greatest logit.
+    pub max: f32,
+    /// The reciprocal of the temperature.
+    pub scale: f32,
+}
+
 /// Room for the work, reused.
 #[derive(Debug, Default)]
 pub(super) struct Room {
@@ -94,12 +103,12 @@ impl Room {
         &mut self.kept
     }
 
-    /// Weighs all tokens: `e^((logit - max) · scale)`, 0 for NaN. Returns the sum.
+    /// Weighs all tokens on the curve, NaN with 0. Returns the sum.
     pub(super) fn weigh(
         &mut self,
         kernels: &Kernels,
         logits: &[f32],
-        (max, scale): (f32, f32),
+        Curve { max, scale }: Curve,
     ) -> f64 {
         let weight = |&l: &f32| if l <= max { (l - max) * scale } else { f32::NEG_INFINITY };
         self.weights.clear();
@@ -116,8 +125,9 @@ impl Room {
     pub(super) fn cut(
         &mut self,
         logits: &[f32],
-        (max, scale): (f32, f32),
-        (limit, least): (f64, f32),
+        Curve { max, scale }: Curve,
+        limit: f64,
+        least: f32,
     ) -> f64 {
         let Room { weights, sums, steps, last, .. } = self;
         let step = |&l: &f32| match l <= max {

@@ -10,7 +10,7 @@ mod tests;
 
 use crate::error::Error;
 use kernels::Kernels;
-use likely::{Candidate, Room, draw, greatest};
+use likely::{Candidate, Curve, Room, draw, greatest};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// What the sampler does.
@@ -122,7 +122,7 @@ impl Scorer {
     /// How likely `token` was by these logits, `[vocab]`, and the `top` likeliest.
     pub(crate) fn logprobs(&mut self, logits: &[f32], token: u32, top: usize) -> Logprobs {
         let max = greatest(logits);
-        let sum = self.room.weigh(self.kernels, logits, (max, 1.0));
+        let sum = self.room.weigh(self.kernels, logits, Curve { max, scale: 1.0 });
         let total = f64::from(max) + sum.ln();
         let log = |logit: f32| (f64::from(logit) - total) as f32;
         let best: &[Candidate] = if top > 0 { self.room.best(logits, top) } else { &[] };
@@ -276,10 +276,11 @@ impl Sampler {
             weigh(kept);
             kept
         } else {
-            let mut sum = room.weigh(kernels, logits, (max, scale));
+            let curve = Curve { max, scale };
+            let mut sum = room.weigh(kernels, logits, curve);
             if top_p < 1.0 {
                 let limit = sum * f64::from(top_p);
-                sum = room.cut(logits, (max, scale), (limit, min_p));
+                sum = room.cut(logits, curve, limit, min_p);
             }
             return room.draw(self.rng.f64() * sum);
         };

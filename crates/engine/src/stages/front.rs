@@ -1,6 +1,6 @@
 //! The front's side: it gives orders to all other stages, and gets the rows of the last of them.
 
-use super::greet::{self, GreetError, Identity};
+use super::greet::{self, Call, GreetError, Identity};
 use super::ledger::{Ledger, Limits};
 use super::link::Link;
 use super::message::{Message, Role, Sizes, step_frame};
@@ -11,6 +11,7 @@ use super::wire::WireError;
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::options::{KvSize, LoadOptions};
+use crate::room::Room;
 use models::Hparams;
 use std::collections::VecDeque;
 use std::io::Read;
@@ -142,8 +143,8 @@ impl Group {
         let (mut links, mut ledgers) = (Vec::new(), Vec::new());
         for (peer, address) in self.peers.iter().enumerate() {
             let io = |e: std::io::Error| (peer, GreetError::Unreachable(e.to_string()));
-            let role = (Role::Front, peer as u32 + 1, id);
-            let stream = greet::connect(address, &self.me, role).map_err(|e| (peer, e))?;
+            let call = Call { role: Role::Front, stage: peer as u32 + 1, session: id };
+            let stream = greet::connect(address, &self.me, call).map_err(|e| (peer, e))?;
             let reader = stream.try_clone().map_err(io)?;
             let (lost, told) = (post.clone(), self.told.clone());
             let lost = move |why| end(&lost, &told, peer, why);
@@ -229,13 +230,15 @@ impl Group {
     }
 
     /// Asks all stages how much would fit; the least.
-    fn fits(&mut self, sizes: Sizes) -> Result<(usize, usize), Error> {
+    fn fits(&mut self, sizes: Sizes) -> Result<Room, Error> {
         self.ask(|_| Message::Ask(sizes))?;
-        let (mut least, mut answers) = ((usize::MAX, usize::MAX), 0);
+        let mut least = Room { context: usize::MAX, tokens: usize::MAX };
+        let mut answers = 0;
         while answers < self.peers.len() {
             match self.next(None)? {
                 Some((_, Message::Fits { context, tokens })) => {
-                    least = (least.0.min(context), least.1.min(tokens));
+                    least.context = least.context.min(context);
+                    least.tokens = least.tokens.min(tokens);
                     answers += 1;
                 }
                 Some((peer, _)) => return Err(self.lost(peer, "it answers something else")),
@@ -401,10 +404,10 @@ fn sizes(options: &LoadOptions) -> Sizes {
 pub(crate) fn agree(
     group: &mut Group,
     options: &LoadOptions,
-    own: (usize, usize),
+    own: Room,
 ) -> Result<LoadOptions, Error> {
-    let (context, tokens) = group.fits(sizes(options))?;
-    let (context, tokens) = (context.min(own.0), tokens.min(own.1));
+    let theirs = group.fits(sizes(options))?;
+    let (context, tokens) = (theirs.context.min(own.context), theirs.tokens.min(own.tokens));
     let kv_size = match options.kv_size {
         // Each sequence has its own.
         KvSize::Each => KvSize::Each,

@@ -4,7 +4,7 @@
 use super::ledger::{Kept, Ledger, Limits};
 use super::message::{Bounds, Message, Sizes};
 use super::options::{StageKey, StageOptions};
-use super::order::Told;
+use super::order::{GivenRows, Told};
 use super::port::{Said, rows, said};
 use super::server::{Part, StageServer, limits};
 use super::tables::Tables;
@@ -126,7 +126,7 @@ impl FuzzStage {
             }
             if let Some(order) = orders.pop_front_if(|_| !fed.is_empty()) {
                 let rows: Option<Vec<f32>> = fed.pop_front();
-                if part.take(&order, (rows.as_deref(), width)).is_err() {
+                if part.take(&order, GivenRows { rows: rows.as_deref(), width }).is_err() {
                     // As a stage does: what a step that failed has left is not to be relied on.
                     self.part = None;
                     break;

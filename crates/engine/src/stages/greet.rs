@@ -85,12 +85,18 @@ impl Identity {
     }
 }
 
+/// A connection that a host makes to a stage.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub role: Role,
+    /// The stage, from 1 on.
+    pub stage: u32,
+    /// The front's name of the session.
+    pub session: u64,
+}
+
 /// Connects to a stage as this host.
-pub(super) fn connect(
-    address: &str,
-    me: &Identity,
-    (role, stage, session): (Role, u32, u64),
-) -> Result<TcpStream, GreetError> {
+pub(super) fn connect(address: &str, me: &Identity, call: Call) -> Result<TcpStream, GreetError> {
     let unreachable = |e: std::io::Error| GreetError::Unreachable(e.to_string());
     let mut stream = Err(GreetError::Unreachable("the name has no address".to_owned()));
     for address in address.to_socket_addrs().map_err(unreachable)? {
@@ -102,7 +108,7 @@ pub(super) fn connect(
     let stream = stream?;
     prepare(&stream).map_err(unreachable)?;
     let mut greeting = Greeting::of(&stream);
-    let hello = hello(me, (role, stage, session))?;
+    let hello = hello(me, call)?;
     write_frame(&mut greeting, &Message::Hello(hello.clone()).frame())?;
     let Message::Welcome(nonce) = answer(&mut greeting)? else {
         return Err(WireError::Bad("something else than a greeting").into());
@@ -121,18 +127,15 @@ pub(super) fn connect(
 }
 
 /// The first words of this host to a stage.
-pub(super) fn hello(
-    me: &Identity,
-    (role, stage, session): (Role, u32, u64),
-) -> Result<Hello, WireError> {
+pub(super) fn hello(me: &Identity, call: Call) -> Result<Hello, WireError> {
     Ok(Hello {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        role,
-        stage,
+        role: call.role,
+        stage: call.stage,
         of: me.of,
         model: me.model,
-        session,
+        session: call.session,
         nonce: nonce()?,
     })
 }

@@ -39,5 +39,5 @@ pub use server::{StageServer, StageStop};
 pub use status::{StageCounts, StageStatus, State as StageState};
 
 pub(crate) use front::{Group, agree};
-pub(crate) use order::{Order, Part};
+pub(crate) use order::{GivenRows, Order, Part};
 pub(crate) use part::{Cache, LostStage, Whole};

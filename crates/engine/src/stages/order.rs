@@ -150,6 +150,15 @@ impl Told {
     }
 }
 
+/// Rows of the residual stream that the stage before has given for a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GivenRows<'r> {
+    /// `[tokens, width]`; none at the first stage.
+    pub rows: Option<&'r [f32]>,
+    /// Elements of a row.
+    pub width: usize,
+}
+
 impl Order {
     /// Rows that go from stage to stage.
     pub(crate) fn tokens(&self) -> usize {
@@ -168,7 +177,7 @@ impl Order {
         size_of_val(&*self.copies) + self.sequences.iter().map(part).sum::<usize>()
     }
 
-    /// Takes the step: with `rows` of the stage before in the places of tokens, if there is one. `classes` are those of
+    /// Takes the step: with the rows of the stage before in the places of tokens, if there is one. `classes` are those of
     /// the whole model that this part has, and `outputs` what is wanted of each sequence.
     ///
     /// # Errors
@@ -177,9 +186,10 @@ impl Order {
         &self,
         executor: &mut Executor,
         classes: &[usize],
-        (rows, width): (Option<&[f32]>, usize),
+        given: GivenRows<'_>,
         outputs: impl Fn(usize) -> Outputs,
     ) -> Result<(), graph::Error> {
+        let GivenRows { rows, width } = given;
         let bad = |what: &str| graph::Error::BadStep(what.to_owned());
         if rows.is_some_and(|rows| rows.len() != self.tokens() * width) {
             return Err(bad("rows of the stage before are not those of the step"));

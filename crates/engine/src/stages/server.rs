@@ -5,12 +5,12 @@
 //! order and, behind the first stage, its rows are there. It keeps its weights when a front goes away; a front that comes back with
 //! the same sizes need not wait for them.
 
-use super::greet::{self, GreetError, Identity};
+use super::greet::{self, Call, GreetError, Identity};
 use super::ledger::Limits;
 use super::link::Link;
 use super::message::{Message, Role, Sizes, rows_frame};
 use super::options::StageOptions;
-use super::order::Order;
+use super::order::{GivenRows, Order};
 use super::part::{Cache, Whole};
 use super::port::{self, Shared};
 use super::session::{Command, Session};
@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::file::ModelFile;
 use crate::load::{self, Loaded};
 use crate::options::LoadOptions;
+use crate::room::Room;
 use graph::{Executor, KV_CLASSES, Outputs};
 use kernels::KV_PAGE;
 use models::Hparams;
@@ -211,8 +212,7 @@ impl StageServer {
     ) -> Result<(), String> {
         match message {
             Message::Ask(sizes) => {
-                let fits = self.fits(sizes).map_err(|e| e.to_string())?;
-                let (context, tokens) = fits;
+                let Room { context, tokens } = self.fits(sizes).map_err(|e| e.to_string())?;
                 session.ledger.answer().map_err(|e| e.to_string())?;
                 session.link.send(Message::Fits { context, tokens }.frame())?;
             }
@@ -254,10 +254,9 @@ impl StageServer {
         }
     }
 
-    fn fits(&self, sizes: Sizes) -> Result<(usize, usize), Error> {
+    fn fits(&self, sizes: Sizes) -> Result<Room, Error> {
         let (machine, options) = (&self.machine, self.options(sizes));
-        let size = load::size(&self.file, machine, std::slice::from_ref(machine), &options)?;
-        Ok((size.room.context, size.room.tokens))
+        Ok(load::size(&self.file, machine, std::slice::from_ref(machine), &options)?.room)
     }
 
     pub(super) fn load(&self, sizes: Sizes) -> Result<Part, Error> {
@@ -287,8 +286,9 @@ impl StageServer {
         let of = self.shared.me.of;
         let fault =
             |e: &dyn std::fmt::Display| format!("stage {stage}/{of} at {address}, behind it: {e}");
+        let call = Call { role: Role::Before, stage, session: name };
         let stream = loop {
-            match greet::connect(address, &self.shared.me, (Role::Before, stage, name)) {
+            match greet::connect(address, &self.shared.me, call) {
                 Ok(stream) => break stream,
                 Err(e @ GreetError::Refused(_)) => return Err(fault(&e)),
                 Err(e) if begin.elapsed() > NEXT => return Err(fault(&e)),
@@ -316,7 +316,8 @@ impl StageServer {
         let rows = session.rows.pop_front();
         let part = part.as_mut().ok_or("a step before anything is loaded")?;
         let begin = Instant::now();
-        let frame = part.take(&order, (rows.as_deref(), self.shared.width));
+        let given = GivenRows { rows: rows.as_deref(), width: self.shared.width };
+        let frame = part.take(&order, given);
         let frame = frame.map_err(|e| e.to_string())?;
         self.shared.status.stepped(order.tokens(), frame.len(), begin.elapsed());
         // Before the rows are sent: after them the front may order the next.
@@ -330,13 +331,13 @@ impl Part {
     pub(super) fn take(
         &mut self,
         order: &Order,
-        rows: (Option<&[f32]>, usize),
+        given: GivenRows<'_>,
     ) -> Result<Vec<u8>, graph::Error> {
         if let Some(watchman) = &mut self.watchman {
             watchman.settle(&mut self.executor);
         }
         let begin = Instant::now();
-        order.run(&mut self.executor, &self.cache.map, rows, |_| Outputs::AllHidden)?;
+        order.run(&mut self.executor, &self.cache.map, given, |_| Outputs::AllHidden)?;
         if let Some(watchman) = &mut self.watchman {
             watchman.observe(&mut self.executor, begin.elapsed());
         }

@@ -1,7 +1,7 @@
 //! Attacks on a stage: what a peer may not send ends its connection, is not kept, and changes no answer.
 
 use super::fuzz::{Any, FuzzStage, SIZES};
-use super::greet::{self, GREETING, GreetError, Identity};
+use super::greet::{self, Call, GREETING, GreetError, Identity};
 use super::link::Link;
 use super::message::{Message, Role, rows_frame, step_frame};
 use super::options::{StageKey, StageOptions};
@@ -62,7 +62,7 @@ impl Stage {
     }
 
     fn connect(&self, role: Role, session: u64) -> Result<TcpStream, GreetError> {
-        greet::connect(&self.address, &self.me, (role, STAGE, session))
+        greet::connect(&self.address, &self.me, Call { role, stage: STAGE, session })
     }
 
     /// A front and a stage before that are in session, with loaded layers.
@@ -304,12 +304,12 @@ fn broken(stage: &Stage, role: Role, round: usize, live: u64) {
     let session = if round.is_multiple_of(2) { live } else { round as u64 };
     let greeted = match round % 50 {
         // These take a whole greeting.
-        0 => greet::connect(&stage.address, &other, (role, STAGE, session)),
+        0 => greet::connect(&stage.address, &other, Call { role, stage: STAGE, session }),
         1 => stage.connect(role, session),
-        2 => greet::connect(&stage.address, &stage.me, (role, 1, session)),
+        2 => greet::connect(&stage.address, &stage.me, Call { role, stage: 1, session }),
         kind => {
             let mut stream = TcpStream::connect(&stage.address).unwrap();
-            let hello = greet::hello(&stage.me, (role, STAGE, session)).unwrap();
+            let hello = greet::hello(&stage.me, Call { role, stage: STAGE, session }).unwrap();
             let frame = Message::Hello(hello).frame();
             let _ = match kind % 4 {
                 0 => stream.write_all(&frame[..round % frame.len()]),

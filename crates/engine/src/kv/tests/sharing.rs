@@ -38,7 +38,7 @@ impl Memory {
     fn begin(&mut self, tokens: &[u32]) -> (SeqId, usize) {
         let (id, have) = self.kv.begin(tokens, &[]).unwrap();
         let bytes = |key| self.disk.get(&key).map(|page| page.len() as u64);
-        let Some(found) = self.kv.find_on_disk(id, (tokens, have), &bytes) else {
+        let Some(found) = self.kv.find_on_disk(id, tokens, have, &bytes) else {
             return (id, have);
         };
         assert!(have < found.len && found.len < tokens.len());

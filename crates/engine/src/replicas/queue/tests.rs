@@ -31,7 +31,7 @@ impl Shared {
 
     fn report_steps(&self, me: usize, running: impl Iterator<Item = Left>, served: u64) {
         let done = Counters { steps: 1, served, ..Counters::default() };
-        self.report(me, (running, std::iter::empty()), PageCounts::default(), done);
+        self.report(me, running, std::iter::empty(), PageCounts::default(), done);
     }
 }
 
