@@ -1,7 +1,8 @@
 //! A replica's thread from its beginning: it loads, and then serves.
 
+use super::lanes::Seat;
 use super::options::ReplicaOptions;
-use super::queue::{Seat, Shared};
+use super::queue::Shared;
 use super::runner::{Crew, serve};
 use super::status::ReplicaInfo;
 use super::watch::Watch;

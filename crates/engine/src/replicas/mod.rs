@@ -27,6 +27,7 @@
 mod adapters;
 mod idle;
 mod job;
+mod lanes;
 mod loader;
 mod options;
 mod prefixes;
@@ -48,8 +49,9 @@ use crate::error::Error;
 use adapters::Adapters;
 use graph::Adapted;
 use job::Job;
+use lanes::Phase;
 use prefixes::page_names;
-use queue::{Phase, Shared};
+use queue::Shared;
 use restart::Threads;
 use std::sync::Arc;
 use std::sync::mpsc::channel;

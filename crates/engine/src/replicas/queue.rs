@@ -1,4 +1,4 @@
-//! The queue before the replicas, and what it knows of them.
+//! The queue before the replicas.
 //!
 //! One lock over everything, held for some hundred nanoseconds: by a caller to put a request in, and
 //! by each replica once between two steps. Each replica sleeps on a condition of its own, so that
@@ -11,36 +11,20 @@
 //! time](super::IdleTime) waits for a time, so a replica that has some sleeps no longer than until then.
 
 use super::job::{Job, Task};
-use super::prefixes::Beginnings;
-use super::route::{Lane, Work, choose, may_take};
+use super::lanes::{LaneState, Phase, Seat, State};
 use super::status::{Experts, GroupStatus, Occupancy, ReplicaStatus, Seen};
-use super::turns::Turns;
 use crate::company::Company;
-use crate::decode::{Answer, Counters, Left, Standing, Waits};
+use crate::decode::{Answer, Counters, Left, Standing};
 use crate::error::Error;
 use crate::kv::PageCounts;
 use crate::stages::LostStage;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use topology::NodeList;
-
-/// Sessions whose replica is remembered: at 24 bytes each and some, 2 MiB.
-const MOST_SESSIONS: usize = 1 << 16;
 
 /// How long a replica has nothing to do before that counts as idle time: requests that follow one another find it
 /// as it is.
 const REST: Duration = Duration::from_secs(1);
-
-/// How the replicas are to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Open,
-    /// When all requests are served.
-    Draining,
-    /// After the step that they are in.
-    Closed,
-}
 
 /// What a replica is to do next.
 pub(crate) enum Next {
@@ -49,61 +33,6 @@ pub(crate) enum Next {
     /// Do this: nothing else is to be done.
     Idle(Task),
     End,
-}
-
-/// A replica as the queue sees it.
-pub(crate) struct Seat {
-    pub nodes: NodeList,
-    pub threads: usize,
-    /// Answers that it can give at once.
-    pub slots: usize,
-    pub pages: PageCounts,
-    pub groups: Vec<GroupStatus>,
-    pub experts: Arc<Experts>,
-    pub company: Company,
-}
-
-struct State {
-    phase: Phase,
-    lanes: Vec<LaneState>,
-    /// In the order in which they are to be begun.
-    waiting: VecDeque<Job>,
-    turns: Turns,
-    /// How many may wait beside those for which there are slots.
-    bound: Option<usize>,
-    sessions: Sessions,
-    beginnings: Beginnings,
-    next_id: u64,
-}
-
-struct LaneState {
-    seat: Seat,
-    alive: bool,
-    failure: Option<String>,
-    /// The host of the model that is gone, which is looked for.
-    lost: Option<LostStage>,
-    /// It has failed, and is being loaded again.
-    restarting: bool,
-    running: Vec<Left>,
-    /// Of the same requests.
-    standings: Vec<Standing>,
-    tasks: Vec<Task>,
-    /// For idle time.
-    idle_tasks: VecDeque<Task>,
-    /// When it had something to do last.
-    busy: Instant,
-    counters: Counters,
-    wake_ups: u64,
-}
-
-impl LaneState {
-    /// Whoever waits for a task is told by its end.
-    fn end(&mut self) {
-        self.alive = false;
-        self.standings.clear();
-        self.tasks.clear();
-        self.idle_tasks.clear();
-    }
 }
 
 /// The queue; replicas are told apart by their index.
@@ -117,31 +46,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(seats: Vec<Seat>, bound: Option<usize>) -> Shared {
         let work = seats.iter().map(|_| Condvar::new()).collect();
-        let lane = |seat| LaneState {
-            seat,
-            alive: true,
-            failure: None,
-            lost: None,
-            restarting: false,
-            running: Vec::new(),
-            standings: Vec::new(),
-            tasks: Vec::new(),
-            idle_tasks: VecDeque::new(),
-            busy: Instant::now(),
-            counters: Counters::default(),
-            wake_ups: 0,
-        };
-        let state = State {
-            phase: Phase::Open,
-            lanes: seats.into_iter().map(lane).collect(),
-            waiting: VecDeque::new(),
-            turns: Turns::default(),
-            bound,
-            sessions: Sessions::default(),
-            beginnings: Beginnings::default(),
-            next_id: 0,
-        };
-        Shared { state: Mutex::new(state), work, release: OnceLock::new() }
+        Shared { state: Mutex::new(State::new(seats, bound)), work, release: OnceLock::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -466,175 +371,6 @@ impl Shared {
             restarting: lane.restarting,
         });
         status.collect()
-    }
-}
-
-impl State {
-    /// Answers that wait for replica `at`.
-    fn answers(&self, at: usize) -> usize {
-        let waiting = self.waiting.iter().filter(|job| job.lane == at);
-        waiting.map(|job| job.asked.answers.len()).sum()
-    }
-
-    fn answers_waiting(&self) -> usize {
-        self.waiting.iter().map(|job| job.asked.answers.len()).sum()
-    }
-
-    /// Takes out what has waited for too long.
-    fn expire(&mut self, now: Instant) -> Vec<Job> {
-        let late = |job: &Job| job.asked.deadline.is_some_and(|deadline| deadline <= now);
-        if !self.waiting.iter().any(late) {
-            return Vec::new();
-        }
-        let (late, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(late);
-        self.waiting = waiting;
-        Vec::from(late)
-    }
-
-    /// Chooses a replica for a request; `None` if none is in service.
-    fn route(&mut self, job: &mut Job) -> Option<usize> {
-        let home = job.affinity.and_then(|key| self.sessions.home(key));
-        let wait = home.map_or(0, |home| {
-            let mut slots = self.slots(home);
-            self.waiting.iter().filter(|j| j.lane == home).for_each(|j| slots.serve(j));
-            slots.wait()
-        });
-        let work = Work { home, wait, ..job.work() };
-        let near = |nodes: &NodeList| job.near.is_some_and(|node| nodes.contains(node));
-        let computed = self.beginnings.computed(&job.pages, self.lanes.len());
-        let lane = |(at, computed): (usize, u64)| Lane {
-            near: near(&self.lanes[at].seat.nodes),
-            computed,
-            ..self.lane(at)
-        };
-        let lanes: Vec<Lane> = computed.into_iter().enumerate().map(lane).collect();
-        let chosen = choose(&lanes, &work)?;
-        job.lane = chosen;
-        job.at_home = home == Some(chosen);
-        // Already now: a session's next request may come before this one runs.
-        self.note(job, chosen);
-        Some(chosen)
-    }
-
-    /// Remembers who gets a request, for those that are like it.
-    fn note(&mut self, job: &Job, lane: usize) {
-        if let Some(key) = job.affinity {
-            self.sessions.remember(key, lane);
-        }
-        self.beginnings.note(&job.pages, lane);
-    }
-
-    /// Takes out of the queue what replica `me` has slots for, in order.
-    fn take(&mut self, me: usize) -> Vec<Job> {
-        let mut taken = Vec::new();
-        while self.lanes[me].running.len() < self.lanes[me].seat.slots {
-            let mut slots: Vec<Slots> = (0..self.lanes.len()).map(|at| self.slots(at)).collect();
-            let may = |job: &Job| {
-                let owner = job.lane;
-                let work = Work { home: Some(owner), wait: slots[owner].wait(), ..job.work() };
-                slots[owner].serve(job);
-                owner == me || may_take(self.lanes[owner].alive, &work, job.at_home)
-            };
-            let Some(at) = self.waiting.iter().position(may) else { break };
-            let free = self.lanes[me].seat.slots - self.lanes[me].running.len();
-            if self.waiting[at].asked.answers.len() > free {
-                break;
-            }
-            let Some(mut job) = self.waiting.remove(at) else { break };
-            self.turns.begun(&job.turn);
-            if job.lane != me {
-                job.lane = me;
-                self.note(&job, me);
-            }
-            let lane = &mut self.lanes[me];
-            lane.running.extend(job.lefts());
-            lane.standings.push(Standing { id: job.id, progress: 0, waits: Waits::Step });
-            lane.busy = Instant::now();
-            taken.push(job);
-        }
-        taken
-    }
-
-    /// A replica in numbers.
-    fn lane(&self, at: usize) -> Lane {
-        let lane = &self.lanes[at];
-        let waiting = self.answers(at);
-        Lane {
-            alive: lane.alive,
-            threads: lane.seat.threads as u64,
-            free: lane.seat.slots.saturating_sub(lane.running.len() + waiting),
-            tokens: self.tokens(at),
-            near: false,
-            computed: 0,
-        }
-    }
-
-    /// Tokens that a replica has yet to compute, of what runs and what waits.
-    fn tokens(&self, at: usize) -> u64 {
-        let running = self.lanes[at].running.iter().map(|left| left.tokens());
-        let waiting = self.waiting.iter().filter(|job| job.lane == at);
-        running.chain(waiting.map(|job| job.left().tokens())).sum()
-    }
-
-    fn slots(&self, at: usize) -> Slots {
-        let lane = &self.lanes[at];
-        let mut slots: Vec<u64> = lane.running.iter().map(|left| left.steps()).collect();
-        slots.resize(lane.seat.slots.max(slots.len()), 0);
-        Slots(slots)
-    }
-
-    /// Why there is no replica left.
-    fn nobody(&self) -> Error {
-        if let Some(lost) = self.lanes.iter().find_map(|lane| lane.lost.as_ref()) {
-            return lost.error();
-        }
-        let failed = self.lanes.iter().enumerate();
-        let last = failed.filter_map(|(at, lane)| Some((at, lane.failure.clone()?))).next_back();
-        match last {
-            Some((replica, reason)) => Error::ReplicaFailed { replica, reason },
-            None => Error::ReplicasClosed,
-        }
-    }
-}
-
-/// Steps until each slot of a replica is free.
-struct Slots(Vec<u64>);
-
-impl Slots {
-    /// Steps until one is.
-    fn wait(&self) -> u64 {
-        self.0.iter().copied().min().unwrap_or(u64::MAX)
-    }
-
-    /// Gives the first that is free to a request.
-    fn serve(&mut self, job: &Job) {
-        for left in job.lefts() {
-            if let Some(first) = self.0.iter_mut().min() {
-                *first += left.steps();
-            }
-        }
-    }
-}
-
-/// The replica of each session; the oldest are forgotten.
-#[derive(Default)]
-struct Sessions {
-    of: HashMap<u64, (usize, u64)>, // replica, and when it was last used
-    now: u64,
-}
-
-impl Sessions {
-    fn home(&self, key: u64) -> Option<usize> {
-        self.of.get(&key).map(|&(lane, _)| lane)
-    }
-
-    fn remember(&mut self, key: u64, lane: usize) {
-        self.now += 1;
-        self.of.insert(key, (lane, self.now));
-        if self.of.len() > MOST_SESSIONS {
-            let old = self.now - MOST_SESSIONS as u64 / 2;
-            self.of.retain(|_, &mut (_, used)| used > old);
-        }
     }
 }
 

@@ -13,9 +13,10 @@
 
 use super::Replicas;
 use super::adapters::Adapters;
+use super::lanes::Seat;
 use super::loader::{Loader, News};
 use super::options::ReplicaOptions;
-use super::queue::{Seat, Shared};
+use super::queue::Shared;
 use super::restart::Threads;
 use super::status::ReplicaInfo;
 use super::watchdog::Watchdog;

@@ -5,6 +5,7 @@ use super::*;
 use crate::decode::Event;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use topology::NodeList;
 
 fn queue(lanes: usize, slots: usize) -> Shared {
     bounded(lanes, slots, None)
@@ -148,20 +149,6 @@ fn priorities_come_first_and_clients_take_turns() {
     }
     let waiting: Vec<u64> = queue.lock().waiting.iter().map(|job| job.id).collect();
     assert_eq!(waiting, [5, 1, 4, 2, 3]);
-}
-
-#[test]
-fn old_sessions_are_forgotten_first() {
-    let mut sessions = Sessions::default();
-    let most = MOST_SESSIONS as u64;
-    for key in 0..most {
-        sessions.remember(key, 1);
-    }
-    sessions.remember(0, 2);
-    sessions.remember(most, 1);
-    assert_eq!((sessions.home(0), sessions.home(1)), (Some(2), None));
-    assert_eq!(sessions.home(most), Some(1));
-    assert!(sessions.of.len() <= MOST_SESSIONS / 2);
 }
 
 /// The replica of every request that waits.
