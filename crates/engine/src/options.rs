@@ -144,7 +144,7 @@ pub struct LoadOptions {
 }
 
 impl LoadOptions {
-    /// Tokens in a step.
+    /// The most tokens of a step.
     pub(crate) fn most_step_tokens(&self) -> usize {
         self.step_tokens.unwrap_or(STEP_TOKENS)
     }

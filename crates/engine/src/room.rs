@@ -1,7 +1,8 @@
 //! How much the KV cache holds: the context of a sequence, and the tokens of all together.
 //!
 //! Asked for, or what fits in half of the machine's memory and, on each node, in half of what its
-//! weights leave. What weights take of a node, and how many parts of a machine use one, is counted here for that.
+//! weights leave. The bytes of a node's weights, and the number of parts of a machine that use a node, are counted here
+//! too.
 
 use crate::error::Error;
 use crate::kv::{self, Sizes};

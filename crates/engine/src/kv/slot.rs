@@ -1,11 +1,11 @@
-//! A sequence as the cache keeps it: its pages by class, and what they hold.
+//! A sequence in the cache: its pages by class, and its snapshots.
 
 use super::pages::Pool;
 use super::prefix::NodeId;
 use graph::{Adapted, PageId, PageTable, Save};
 use kernels::KV_PAGE;
 
-/// A place for a sequence, and what is known of the one that is there.
+/// A place for a sequence, with the state of the one that is there.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) generation: u32,

@@ -1,4 +1,4 @@
-//! The adapters of replicas.
+//! The adapters of replicas, and their factors in requests that name none.
 
 use crate::adapter::{AdapterUse, check_set, normal};
 use crate::decode::Request;
@@ -29,14 +29,14 @@ impl Adapters {
         Ok(normal(&set))
     }
 
-    /// All, each with the factor that it has in requests which say nothing.
+    /// All adapters with their present factors.
     pub(super) fn all(&self) -> Vec<AdapterUse> {
         let scales = self.scales.read().unwrap_or_else(PoisonError::into_inner);
         let all = self.all.iter().zip(&*scales);
         all.map(|(one, &scale)| AdapterUse { scale, ..one.clone() }).collect()
     }
 
-    /// Gives these factors in such requests to come; adapters that are not among them are off there.
+    /// Sets the factors of later requests; adapters that are not in `set` are off.
     pub(super) fn set_scales(&self, set: &[Adapted]) -> Result<(), Error> {
         check_set(set, self.all.len())?;
         let mut scales = self.scales.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,4 @@
-//! Work of a replica: a request inside of the queue and the replicas, which is a prompt and the answers that are wanted
-//! to it, and tasks between steps.
+//! Work of a replica: requests, each a prompt and the answers that are wanted to it, and tasks between steps.
 
 use super::prefixes::PageName;
 use super::route::{PROMPT_TOKENS_PER_STEP, Work};

@@ -1,4 +1,4 @@
-//! What there is to report of replicas: how they were loaded, and what they do and have done.
+//! Reports of replicas: how they were loaded, their present state, and counts of their work.
 
 use crate::company::Company;
 use crate::decode::{Counters, Standing};

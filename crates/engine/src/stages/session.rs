@@ -1,4 +1,4 @@
-//! A front's session, and what the threads that read connections give to the thread that computes.
+//! A front's session, and the commands that readers of connections send to the thread that computes.
 
 use super::ledger::Ledger;
 use super::link::Link;
