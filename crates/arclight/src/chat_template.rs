@@ -1,11 +1,14 @@
-//! `--chat-template`: a template in the place of the model file's own.
+//! Chat templates, the model file's own or that of `--chat-template`, and the prompts that they make.
 
 use crate::error::Error;
 use crate::load::Loaded;
+use arclight_engine::ModelFile;
 use arclight_server::ChatStyle;
 use chat::{named_template, named_templates};
+use clap::{Args, ValueHint};
+use serde_json::Value as Json;
 use std::str::FromStr;
-use tokenizer::ChatTemplate;
+use tokenizer::{ChatTemplate, Escaper, Message, RenderOptions, Rendered};
 
 /// A template that was named, or read from a file.
 #[derive(Clone, Debug)]
@@ -66,4 +69,68 @@ impl GivenTemplate {
             None => ChatStyle::default(),
         }
     }
+}
+
+/// What goes into a chat template besides the conversation.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TemplateArgs {
+    /// System message: what the model is told before the conversation
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Ask the model not to think before it answers (enable_thinking=false to the template)
+    #[arg(long)]
+    pub(crate) no_think: bool,
+    /// Template of conversations in the place of the model file's own: a file in Jinja, or one of chatml, gemma,
+    /// llama3, mistral, plain
+    #[arg(long, value_name = "FILE|NAME", value_hint = ValueHint::FilePath)]
+    pub(crate) chat_template: Option<GivenTemplate>,
+    /// Read names of control tokens in messages, tools and results as these tokens
+    #[arg(long)]
+    pub(crate) parse_special: bool,
+}
+
+/// The prompt that a conversation makes, up to where the model answers. `escape`: the messages' escape character.
+///
+/// # Errors
+/// When there is no template, or it refuses the conversation.
+pub(crate) fn render(
+    template: Option<&ChatTemplate>,
+    messages: &[Message],
+    (no_think, escape): (bool, Option<char>),
+) -> Result<Rendered, Error> {
+    let template = template.ok_or_else(no_template)?;
+    let mut options =
+        RenderOptions { add_generation_prompt: true, escape, ..RenderOptions::default() };
+    if no_think {
+        options.extra.insert("enable_thinking".to_owned(), false.into());
+    }
+    Ok(Rendered { text: template.render(messages, &options)?, escape })
+}
+
+/// Escapes messages before they are rendered; the escape character, if there was anything to escape.
+///
+/// # Errors
+/// When the messages use all characters for that.
+pub(crate) fn escape(
+    escaper: Option<&Escaper>,
+    messages: &mut [Message],
+    tools: &mut [Json],
+) -> Result<Option<char>, Error> {
+    let Some(escaper) = escaper else { return Ok(None) };
+    Ok(escaper.escape(messages, tools, &mut serde_json::Map::new())?)
+}
+
+/// Finds out that there is no template before a model is loaded for nothing.
+pub(crate) fn require_template(file: &ModelFile) -> Result<(), Error> {
+    match file.gguf()?.metadata().get("tokenizer.chat_template") {
+        Some(_) => Ok(()),
+        None => Err(no_template()),
+    }
+}
+
+pub(crate) fn no_template() -> Error {
+    Error::Refused(
+        "the model has no chat template: use --chat-template, or `arclight run` without --chat"
+            .to_owned(),
+    )
 }

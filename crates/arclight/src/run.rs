@@ -1,7 +1,9 @@
 //! `arclight run`: a prompt in, text out.
 
 use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
-use crate::chat::{ChatArgs, TemplateArgs};
+use crate::chat::ChatArgs;
+use crate::chat::tools::McpArgs;
+use crate::chat_template::{self, TemplateArgs};
 use crate::error::Error;
 use crate::images::{self, ImageArgs};
 use crate::load::{self, Loaded};
@@ -9,15 +11,14 @@ use crate::output::{Format, Output};
 use crate::profile::{self, Recorder};
 use crate::report::{self, Cause, Look, Meter, phases};
 use crate::screen::Screen;
-use crate::session::{Answer, AnswerOptions, End, Session};
-use crate::speculate::{self, SpeculateArgs};
+use crate::session::{Answer, AnswerOptions, End, Session, report_speed, why};
+use crate::speculate::SpeculateArgs;
 use crate::term::{self, note};
 use crate::{chat, interrupt};
 use arclight_engine::{LoadOptions, Prompt, SamplerParams};
 use clap::{Args, ValueHint};
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
-use std::time::Duration;
 use tokenizer::{Message, Rendered};
 use topology::Machine;
 use vision::Picture;
@@ -41,7 +42,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     image: Vec<PathBuf>,
     #[command(flatten)]
-    template: chat::TemplateArgs,
+    template: TemplateArgs,
     /// Most tokens to generate [default: 512; in a conversation as many as the context holds]
     #[arg(short = 'n', long, value_name = "N", value_parser = count)]
     tokens: Option<usize>,
@@ -106,7 +107,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     // What is wrong with the file is told before a prompt is asked for.
     let file = load::open(&args.model)?;
     file.gguf()?;
-    let talks_by = chat_template.is_some() || chat::require_template(&file).is_ok();
+    let talks_by = chat_template.is_some() || chat_template::require_template(&file).is_ok();
     if is_conversation(args) && talks_by {
         drop(file);
         return chat::run(&conversation(args));
@@ -125,7 +126,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     let recorder = args.profile.as_deref().map(Recorder::create).transpose()?;
     interrupt::install();
     if args.is_question() && chat_template.is_none() {
-        chat::require_template(&file)?;
+        chat_template::require_template(&file)?;
     }
     let (options, untuned) = args.machine.options_at_start(&file)?;
     if let (Some(untuned), Some(model), false) = (&untuned, args.model.named(), term::is_quiet()) {
@@ -239,7 +240,7 @@ fn conversation(args: &RunArgs) -> ChatArgs {
         stop: args.stop.clone(),
         sampler: args.sampler.clone(),
         speculate: args.speculate.clone(),
-        mcp: chat::McpArgs::default(),
+        mcp: McpArgs::default(),
         images: args.images.clone(),
         machine: args.machine.clone(),
     }
@@ -295,12 +296,12 @@ fn encode(
             let asked = images::message(prompt, pictures.len());
             let mut messages: Vec<Message> = system.chain([asked]).collect();
             let escaper = loaded.escaper(args.template.parse_special)?;
-            let escape = chat::escape(escaper.as_ref(), &mut messages, &mut [])?;
+            let escape = chat_template::escape(escaper.as_ref(), &mut messages, &mut [])?;
             if let Some(encoder) = &loaded.encoder {
                 images::normalize(loaded.template.as_ref(), &mut messages, encoder)?;
             }
             let with = (args.template.no_think, escape);
-            chat::render(loaded.template.as_ref(), &messages, with)?
+            chat_template::render(loaded.template.as_ref(), &messages, with)?
         }
     };
     if let Some(encoder) = &loaded.encoder {
@@ -373,35 +374,4 @@ fn report_operators(
     recorder.tables(&limits).iter().for_each(|table| anstream::eprintln!("\n{table}"));
     note!("\n{}", recorder.finish()?);
     Ok(())
-}
-
-/// Tokens, time and speed of prompt and answer.
-pub(crate) fn report_speed(answer: &Answer) {
-    let t = &answer.timings;
-    let line = |what: &str, tokens: usize, steps: usize, time: Duration| {
-        let s = time.as_secs_f64();
-        let speed = if s > 0.0 { term::rate(steps as f64 / s) } else { "-".to_owned() };
-        let each = s * 1e3 / steps.max(1) as f64;
-        note!(
-            "{what:<10} {tokens:>6} tokens {:>9} {speed:>9} tokens/s {each:>9.2} ms/token",
-            term::seconds(time)
-        );
-    };
-    line("prompt", t.prompt_tokens, t.prompt_tokens, t.prompt);
-    // The first token comes with the prompt: it has no step of its own.
-    line("generated", answer.tokens, t.tokens, t.generation);
-    if let Some(acceptance) = speculate::acceptance(t) {
-        note!("guessed    {acceptance}");
-    }
-}
-
-/// Why an answer ended, and what would make it longer.
-pub(crate) fn why(end: End, context: usize) -> String {
-    match end {
-        End::Token => "by the model".to_owned(),
-        End::Limit => "at the number of tokens asked for (-n)".to_owned(),
-        End::Context => format!("at the end of the context of {context} tokens (--ctx)"),
-        End::Stop => "at a stop string".to_owned(),
-        End::Interrupted => "by Ctrl-C".to_owned(),
-    }
 }

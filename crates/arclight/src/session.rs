@@ -8,10 +8,13 @@ use crate::error::Error;
 use crate::interrupt::Answering;
 use crate::load::Loaded;
 use crate::report::{Meter, Phase};
+use crate::speculate;
+use crate::term::{self, note};
 use arclight_engine::{
     Encoder, Engine, Helpers, Profile, Prompt, Request, SamplerParams, Speculator, StopReason,
     StopStrings, Text, Timings,
 };
+use std::time::Duration;
 use tokenizer::{ChatTemplate, DecodeOptions, Tokenizer};
 
 /// What an answer is to be like.
@@ -229,5 +232,36 @@ impl Written {
             }
         }
         Ok(())
+    }
+}
+
+/// Tokens, time and speed of prompt and answer.
+pub(crate) fn report_speed(answer: &Answer) {
+    let t = &answer.timings;
+    let line = |what: &str, tokens: usize, steps: usize, time: Duration| {
+        let s = time.as_secs_f64();
+        let speed = if s > 0.0 { term::rate(steps as f64 / s) } else { "-".to_owned() };
+        let each = s * 1e3 / steps.max(1) as f64;
+        note!(
+            "{what:<10} {tokens:>6} tokens {:>9} {speed:>9} tokens/s {each:>9.2} ms/token",
+            term::seconds(time)
+        );
+    };
+    line("prompt", t.prompt_tokens, t.prompt_tokens, t.prompt);
+    // The first token comes with the prompt: it has no step of its own.
+    line("generated", answer.tokens, t.tokens, t.generation);
+    if let Some(acceptance) = speculate::acceptance(t) {
+        note!("guessed    {acceptance}");
+    }
+}
+
+/// Why an answer ended, and what would make it longer.
+pub(crate) fn why(end: End, context: usize) -> String {
+    match end {
+        End::Token => "by the model".to_owned(),
+        End::Limit => "at the number of tokens asked for (-n)".to_owned(),
+        End::Context => format!("at the end of the context of {context} tokens (--ctx)"),
+        End::Stop => "at a stop string".to_owned(),
+        End::Interrupted => "by Ctrl-C".to_owned(),
     }
 }

@@ -3,28 +3,26 @@
 mod commands;
 mod input;
 mod lines;
-mod tools;
-
-pub(crate) use tools::McpArgs;
+pub(crate) mod tools;
 
 use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
-use crate::chat_template::GivenTemplate;
+use crate::chat_template::{GivenTemplate, TemplateArgs, escape, render, require_template};
 use crate::error::Error;
 use crate::images::{self, ImageArgs};
 use crate::screen::Screen;
-use crate::session::{Answer, AnswerOptions, End, Session};
+use crate::session::{Answer, AnswerOptions, End, Session, report_speed, why};
 use crate::speculate::SpeculateArgs;
 use crate::term::note;
-use crate::{interrupt, load, replace, run};
+use crate::{interrupt, load, replace};
 use arclight_engine::{LoadOptions, ModelFile, Prompt};
-use clap::{Args, ValueHint};
+use clap::Args;
 use commands::Command;
 use input::Line;
 use lines::Lines;
 use serde_json::Value as Json;
 use std::path::Path;
-use tokenizer::{ChatTemplate, Escaper, Message, RenderOptions, Rendered};
-use tools::{Call, Calling, Consent, ROUNDS, Servers};
+use tokenizer::{Escaper, Message};
+use tools::{Call, Calling, Consent, McpArgs, ROUNDS, Servers};
 use vision::Piece;
 
 /// Talk with a model
@@ -62,70 +60,6 @@ Examples:
   arclight chat model.gguf --system 'Answer in one sentence.'
   arclight chat model.gguf --no-think --temp 0.6
   arclight chat model.gguf --mcp 'uvx mcp-server-time' --mcp-allow get_current_time";
-
-/// What goes into a chat template besides the conversation.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct TemplateArgs {
-    /// System message: what the model is told before the conversation
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) system: Option<String>,
-    /// Ask the model not to think before it answers (enable_thinking=false to the template)
-    #[arg(long)]
-    pub(crate) no_think: bool,
-    /// Template of conversations in the place of the model file's own: a file in Jinja, or one of chatml, gemma,
-    /// llama3, mistral, plain
-    #[arg(long, value_name = "FILE|NAME", value_hint = ValueHint::FilePath)]
-    pub(crate) chat_template: Option<GivenTemplate>,
-    /// Read names of control tokens in messages, tools and results as these tokens
-    #[arg(long)]
-    pub(crate) parse_special: bool,
-}
-
-/// The prompt that a conversation makes, up to where the model answers. `escape`: the messages' escape character.
-///
-/// # Errors
-/// When there is no template, or it refuses the conversation.
-pub(crate) fn render(
-    template: Option<&ChatTemplate>,
-    messages: &[Message],
-    (no_think, escape): (bool, Option<char>),
-) -> Result<Rendered, Error> {
-    let template = template.ok_or_else(no_template)?;
-    let mut options =
-        RenderOptions { add_generation_prompt: true, escape, ..RenderOptions::default() };
-    if no_think {
-        options.extra.insert("enable_thinking".to_owned(), false.into());
-    }
-    Ok(Rendered { text: template.render(messages, &options)?, escape })
-}
-
-/// Escapes messages before they are rendered; the escape character, if there was anything to escape.
-///
-/// # Errors
-/// When the messages use all characters for that.
-pub(crate) fn escape(
-    escaper: Option<&Escaper>,
-    messages: &mut [Message],
-    tools: &mut [Json],
-) -> Result<Option<char>, Error> {
-    let Some(escaper) = escaper else { return Ok(None) };
-    Ok(escaper.escape(messages, tools, &mut serde_json::Map::new())?)
-}
-
-/// Finds out that there is no template before a model is loaded for nothing.
-pub(crate) fn require_template(file: &ModelFile) -> Result<(), Error> {
-    match file.gguf()?.metadata().get("tokenizer.chat_template") {
-        Some(_) => Ok(()),
-        None => Err(no_template()),
-    }
-}
-
-fn no_template() -> Error {
-    Error::Refused(
-        "the model has no chat template: use --chat-template, or `arclight run` without --chat"
-            .to_owned(),
-    )
-}
 
 /// The template that a model talks by.
 fn template_source(args: &ChatArgs, file: &ModelFile) -> Result<String, Error> {
@@ -367,7 +301,7 @@ impl Chat {
                 "[the context of {context} tokens is full: begin anew with /clear, or start again \
                  with a larger --ctx]"
             ),
-            End::Interrupted | End::Limit => note!("[ended {}]", run::why(answer.end, context)),
+            End::Interrupted | End::Limit => note!("[ended {}]", why(answer.end, context)),
             End::Token | End::Stop => {}
         }
         // Another answer to the same message is not to be the same one.
@@ -463,7 +397,7 @@ impl Chat {
         let (used, context) = (self.session.used(), self.session.context());
         note!("context    {used} of {context} tokens");
         if let Some(answer) = &self.last {
-            run::report_speed(answer);
+            report_speed(answer);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Tools of MCP servers in a conversation: offered to the model, asked for, called.
 
+use crate::chat_template::no_template;
 use crate::error::Error;
 use crate::load::Loaded;
 use crate::term::note;
@@ -203,7 +204,7 @@ impl Calling {
     /// # Errors
     /// When the model has no template, or calls no tools.
     pub(super) fn new(loaded: &Loaded, source: &str, servers: &Servers) -> Result<Calling, Error> {
-        let template = loaded.template.as_ref().ok_or_else(super::no_template)?;
+        let template = loaded.template.as_ref().ok_or_else(no_template)?;
         let tokenizer = &loaded.tokenizer;
         let needs = Needs::probe(template);
         let own = Format::detect(source, tokenizer);
