@@ -5,7 +5,8 @@
 //! believes one bit.
 
 use crate::error::Error;
-use crate::hub;
+use crate::hub::ps::url;
+use crate::hub::servers::servers;
 use bytes::Bytes;
 use clap::{Args, ValueHint};
 use http_body_util::{BodyExt, Empty, Limited};
@@ -88,9 +89,9 @@ impl HealthArgs {
         if let Some(url) = &self.url {
             return Place::of(url);
         }
-        match hub::servers().as_slice() {
+        match servers().as_slice() {
             [] => Place::of(USUAL),
-            [only] => Place::of(&hub::url(&only.address)),
+            [only] => Place::of(&url(&only.address)),
             _ => Err(Error::Usage(
                 "several servers run on this machine: say which one (arclight ps lists them)"
                     .into(),

@@ -1,8 +1,8 @@
 //! Images of the command line: the encoder beside a model, pictures from files, prompts with them.
 
 use crate::error::Error;
-use crate::hub::{self, Missing};
-use crate::model_file;
+use crate::folder;
+use crate::hub::named::{self, Missing};
 use crate::term::note;
 use arclight_engine::{Encoder, ModelFile, Prompt};
 use chat::{Needs, normalize_with_images};
@@ -38,13 +38,13 @@ impl ImageArgs {
     ) -> Result<Option<ModelFile>, Error> {
         let missing = if offline { Missing::Offline } else { Missing::Fetch };
         let file = match &self.mmproj {
-            Some(folder) if model_file::is_of_hub(folder) => {
-                model_file::encoder(folder, &Options::default())?
+            Some(folder) if folder::is_of_hub(folder) => {
+                folder::encoder(folder, &Options::default())?
                     .ok_or_else(|| Error::in_file(folder, "it has no image encoder"))?
             }
-            Some(path) => ModelFile::open(hub::encoder(path, missing)?)?,
+            Some(path) => ModelFile::open(named::encoder(path, missing)?)?,
             None if self.no_mmproj => return Ok(None),
-            None if model_file::is_of_hub(model.path()) => return Ok(of_folder(model.path())),
+            None if folder::is_of_hub(model.path()) => return Ok(of_folder(model.path())),
             None => match beside(model)? {
                 Some(file) => file,
                 None => return Ok(None),
@@ -63,7 +63,7 @@ impl ImageArgs {
 /// The image encoder of a folder of the Hub. One of a kind that does not run is told, and the model goes without.
 fn of_folder(folder: &Path) -> Option<ModelFile> {
     let usable = || -> Result<Option<ModelFile>, Error> {
-        let Some(file) = model_file::encoder(folder, &Options::default())? else { return Ok(None) };
+        let Some(file) = folder::encoder(folder, &Options::default())? else { return Ok(None) };
         arclight_engine::processor(&file)?;
         Ok(Some(file))
     };

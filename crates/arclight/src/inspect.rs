@@ -1,7 +1,7 @@
 //! `arclight inspect`: what is in a model file.
 
 use crate::error::Error;
-use crate::hub::{self, Missing};
+use crate::hub::named::{self, Missing};
 use crate::model_file;
 use crate::model_info::{ModelInfo, other_type, type_totals};
 use crate::output::{Output, OutputArgs, figure, words};
@@ -54,7 +54,7 @@ const LINE: usize = 100;
 /// Runs the command.
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Error> {
     let model = args.model.as_deref().or(args.model_option.as_deref()).expect("one is required");
-    let file = model_file::open(hub::file(model, Missing::Refuse)?)?;
+    let file = model_file::open(named::file(model, Missing::Refuse)?)?;
     let gguf = file.survey()?;
     let mut out = Output::new(args.output);
     if let Some(key) = &args.key {

@@ -6,8 +6,8 @@
 //! folder's path: so `list` and `rm` know it when the folder is gone.
 
 use crate::error::Error;
-use crate::model_file;
-use crate::quantize::Making;
+use crate::folder;
+use crate::quantize::making::Making;
 use crate::term::note;
 use arclight_engine::ModelFile;
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ pub(crate) fn open(folder: &Path) -> Result<ModelFile, Error> {
     if let Some(file) = find(folder) {
         return Ok(file);
     }
-    let (converted, notes) = model_file::converted(folder, &convert::Options::default())?;
+    let (converted, notes) = folder::converted(folder, &convert::Options::default())?;
     for note in notes {
         tracing::warn!("{note}");
     }

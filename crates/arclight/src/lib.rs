@@ -19,6 +19,7 @@ mod convert;
 mod doctor;
 mod embed;
 mod error;
+mod folder;
 mod graph_cmd;
 mod health;
 mod home;

@@ -3,7 +3,7 @@
 
 use crate::args::ModelArg;
 use crate::error::Error;
-use crate::hub::{self, Missing};
+use crate::hub::named::{self, Missing};
 use crate::model_file;
 use crate::term::{self, note};
 use crate::tune::few;
@@ -25,7 +25,7 @@ pub(crate) fn open(arg: &ModelArg) -> Result<ModelFile, Error> {
     match arg.named() {
         Some(text) => {
             let missing = if arg.offline { Missing::Offline } else { Missing::Fetch };
-            let path = hub::file(text, missing)?;
+            let path = named::file(text, missing)?;
             let file = match arg.keep_converted {
                 true => model_file::open_and_keep(path)?,
                 false => model_file::open(path)?,

@@ -1,16 +1,11 @@
 //! Opening a model: a GGUF file, or a folder of the Hugging Face Hub, which is converted as it is read.
 
 use crate::error::Error;
+use crate::folder::{self, is_of_hub};
 use crate::kept;
-use arclight_engine::{ModelFile, Produce};
-use convert::{Conversion, Options};
-use std::ops::Range;
+use arclight_engine::ModelFile;
+use convert::Options;
 use std::path::Path;
-
-/// Whether a path is what [`open`] converts: a folder with a configuration, or a file of tensors.
-pub(crate) fn is_of_hub(path: &Path) -> bool {
-    path.is_dir() || path.extension().is_some_and(|end| end.eq_ignore_ascii_case("safetensors"))
-}
 
 /// Opens either.
 pub(crate) fn open(path: impl AsRef<Path>) -> Result<ModelFile, Error> {
@@ -24,7 +19,7 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<ModelFile, Error> {
     match is_of_hub(path) {
         true => match kept::find(path) {
             Some(file) => Ok(file),
-            None => converted(path, &Options::default()).map(|(file, _)| file),
+            None => folder::converted(path, &Options::default()).map(|(file, _)| file),
         },
         false => Ok(ModelFile::open(path)?),
     }
@@ -36,51 +31,5 @@ pub(crate) fn open_and_keep(path: impl AsRef<Path>) -> Result<ModelFile, Error> 
     match is_of_hub(path) && !convert::is_adapter(path) {
         true => kept::open(path),
         false => open(path),
-    }
-}
-
-/// A folder as a file whose data are made when they are wanted, and what a person should know of it.
-pub(crate) fn converted(path: &Path, options: &Options) -> Result<(ModelFile, Vec<String>), Error> {
-    let fault = |source| Error::Convert { path: path.to_owned(), source: Box::new(source) };
-    let conversion = Conversion::open(path, options).map_err(fault)?;
-    let notes = conversion.notes().to_vec();
-    Ok((made(path, conversion)?, notes))
-}
-
-/// The image encoder of a folder, likewise, with what a person should know told; `None` if the folder has none.
-pub(crate) fn encoder(path: &Path, options: &Options) -> Result<Option<ModelFile>, Error> {
-    let fault = |source| Error::Convert { path: path.to_owned(), source: Box::new(source) };
-    let conversion = Conversion::images(path, options).map_err(fault)?;
-    for note in conversion.iter().flat_map(Conversion::notes) {
-        tracing::warn!("{note}");
-    }
-    conversion.map(|conversion| made(path, conversion)).transpose()
-}
-
-fn made(path: &Path, conversion: Conversion) -> Result<ModelFile, Error> {
-    let fault = |source| Error::Convert { path: path.to_owned(), source: Box::new(source) };
-    let (head, bytes) = conversion.head().map_err(fault)?;
-    Ok(ModelFile::made(path, &head, bytes, Box::new(Folder(conversion)))?)
-}
-
-struct Folder(Conversion);
-
-impl Produce for Folder {
-    fn rows(
-        &self,
-        tensor: usize,
-        rows: Range<usize>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), gguf::Error> {
-        self.0.tensors()[tensor].bytes(rows, out)
-    }
-
-    fn values(
-        &self,
-        tensor: usize,
-        rows: Range<usize>,
-        out: &mut [f32],
-    ) -> Result<(), gguf::Error> {
-        self.0.tensors()[tensor].values(rows, out)
     }
 }

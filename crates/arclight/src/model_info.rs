@@ -1,6 +1,6 @@
 //! What a model is, in a few words and numbers.
 
-use crate::quantize::mixes;
+use crate::quantize::mixes::mixes;
 use gguf::{Gguf, OtherTensor, TensorType};
 use serde::Serialize;
 use std::borrow::Cow;

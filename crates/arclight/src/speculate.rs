@@ -1,7 +1,7 @@
 //! `--speculate`: what guesses tokens ahead, for all commands that answer.
 
 use crate::error::Error;
-use crate::hub::{self, Missing};
+use crate::hub::named::{self, Missing};
 use crate::model_file;
 use arclight_engine::{Speculation, Timings};
 use clap::{Args, ValueHint};
@@ -74,7 +74,7 @@ impl SpeculateArgs {
             (Some(Kind::Predict), None) => Ok(Speculation::Predict(most(5))),
             (Some(Kind::Draft) | None, Some(path)) => {
                 let missing = if offline { Missing::Offline } else { Missing::Fetch };
-                let file = model_file::open(hub::file(path, missing)?)?;
+                let file = model_file::open(named::file(path, missing)?)?;
                 Ok(Speculation::Draft(Arc::new(file), most(8)))
             }
             (Some(Kind::Draft), None) => Err(Error::Usage(

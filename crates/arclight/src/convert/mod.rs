@@ -1,9 +1,11 @@
 //! `arclight convert`: a folder of the Hugging Face Hub as a GGUF file, in one step in any type.
 
 use crate::error::Error;
+use crate::folder;
 use crate::images;
-use crate::model_file;
-use crate::quantize::{Making, Mix, Rule, types_help};
+use crate::quantize::making::{Making, Rule};
+use crate::quantize::mixes::Mix;
+use crate::quantize::types_help;
 use crate::term;
 use arclight_engine::ModelFile;
 use clap::{Args, ValueHint};
@@ -77,7 +79,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Error> {
         return families();
     }
     let input = args.input.as_deref().ok_or_else(|| Error::usage("name a folder"))?;
-    if !model_file::is_of_hub(input) && input.exists() {
+    if !folder::is_of_hub(input) && input.exists() {
         return Err(Error::in_file(
             input,
             "convert takes a folder of the Hugging Face Hub, or a .safetensors file in one; of a GGUF \
@@ -88,7 +90,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Error> {
     let float = args.mix.map(|mix| mix.base).filter(|base| base.block_len() == 1);
     let options =
         Options { float: float.map_or(Float::AsStored, Float::Of), pre: args.pre.clone() };
-    let (file, notes) = model_file::converted(input, &options)?;
+    let (file, notes) = folder::converted(input, &options)?;
     for note in notes {
         tracing::warn!("{note}");
     }
@@ -125,7 +127,7 @@ fn image_encoder(
     if args.no_mmproj {
         return Ok(None);
     }
-    match (model_file::encoder(input, options), &args.mmproj) {
+    match (folder::encoder(input, options), &args.mmproj) {
         (Ok(Some(file)), _) => check(&file).map(|()| Some(file)),
         (Ok(None), None) => Ok(None),
         (Ok(None), Some(_)) => {

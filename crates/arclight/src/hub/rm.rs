@@ -1,7 +1,7 @@
 //! `arclight rm`: models and kept conversions out of the caches.
 
+use super::named::{not_here, parse};
 use super::progress::size;
-use super::{not_here, parse};
 use crate::error::Error;
 use crate::kept::{self, Kept};
 use clap::Args;

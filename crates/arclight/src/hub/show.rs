@@ -1,7 +1,7 @@
 //! `arclight show`: what a name stands for.
 
+use super::named::{here, not_here, parse};
 use super::progress::size;
-use super::{here, not_here, parse};
 use crate::error::Error;
 use crate::model_info::ModelInfo;
 use crate::output::{Output, OutputArgs};

@@ -1,6 +1,6 @@
 //! The importance matrix, if there is one: which of its entries each tensor is quantised with.
 
-use super::Mix;
+use super::mixes::Mix;
 use crate::error::Error;
 use gguf::{Gguf, Importances, Tensor, TensorType, Writer};
 use std::path::Path;

@@ -2,17 +2,38 @@
 
 use super::importance::{self, Assigned, Known};
 use super::mixes::{About, Mix};
-use super::{Rule, rows};
+use super::rows;
 use crate::error::Error;
 use crate::model_info::ModelInfo;
 use crate::replace;
 use crate::term::{self, plural};
 use arclight_engine::ModelFile;
 use gguf::{Gguf, Tensor, TensorType, Writer};
+use regex::Regex;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Instant;
+
+/// Types by name.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pattern: Regex,
+    ty: TensorType,
+}
+
+impl FromStr for Rule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Rule, String> {
+        let (pattern, ty) = text.rsplit_once('=').ok_or("it is not PATTERN=TYPE")?;
+        let names = || gguf::TYPES.map(|info| info.name).join(", ");
+        let ty = TensorType::from_name(ty).ok_or_else(|| format!("the types are {}", names()))?;
+        let pattern = Regex::new(pattern).map_err(|e| e.to_string())?;
+        Ok(Rule { pattern, ty })
+    }
+}
 
 /// What is to be made of a file.
 pub(crate) struct Making<'a> {

@@ -4,20 +4,17 @@
 //! made: memory holds a few rows of them. The vocabulary and everything else is copied.
 
 mod importance;
-mod making;
-mod mixes;
+pub(crate) mod making;
+pub(crate) mod mixes;
 mod rows;
 
 use crate::error::Error;
-use crate::hub::{self, Missing};
+use crate::hub::named::{self, Missing};
 use crate::model_file;
 use clap::{Args, ValueHint};
-use gguf::TensorType;
-pub(crate) use making::Making;
-pub(crate) use mixes::{Mix, mixes};
-use regex::Regex;
+use making::{Making, Rule};
+use mixes::{Mix, mixes};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// Write a model file with its matrices in another type
 #[derive(Args, Debug)]
@@ -77,28 +74,9 @@ pub(crate) fn types_help() -> String {
     )
 }
 
-/// Types by name.
-#[derive(Clone, Debug)]
-pub(crate) struct Rule {
-    pattern: Regex,
-    ty: TensorType,
-}
-
-impl FromStr for Rule {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Rule, String> {
-        let (pattern, ty) = text.rsplit_once('=').ok_or("it is not PATTERN=TYPE")?;
-        let names = || gguf::TYPES.map(|info| info.name).join(", ");
-        let ty = TensorType::from_name(ty).ok_or_else(|| format!("the types are {}", names()))?;
-        let pattern = Regex::new(pattern).map_err(|e| e.to_string())?;
-        Ok(Rule { pattern, ty })
-    }
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Error> {
-    let file = model_file::open(hub::file(&args.input, Missing::Refuse)?)?;
+    let file = model_file::open(named::file(&args.input, Missing::Refuse)?)?;
     let making = Making {
         file: &file,
         output: Some(&args.output),

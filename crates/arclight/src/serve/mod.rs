@@ -21,9 +21,10 @@ mod tools;
 pub(crate) use args::ServeArgs;
 
 use crate::error::Error;
+use crate::hub::servers::Running;
 use crate::term::{self, note};
 use crate::tune::first::Untuned;
-use crate::{hub, load, lora};
+use crate::{load, lora};
 use arclight_engine::{LoadOptions, LoadProgress, ModelFile, ReplicaOptions};
 use arclight_server::{App, ChatStyle, Model};
 use front::Front;
@@ -113,7 +114,7 @@ async fn serve(
     }
     let front = Front::open(app.clone(), settings, args).await?;
     note!("listening on {}, loading {}", front.urls(), loading.file.path().display());
-    let running = hub::Running::announce(front.listed(), app.name(), loading.file.path());
+    let running = Running::announce(front.listed(), app.name(), loading.file.path());
     let _running = running
         .inspect_err(|e| tracing::warn!("arclight ps does not list this server: {}", e.line()))
         .ok();

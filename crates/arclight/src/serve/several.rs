@@ -7,8 +7,9 @@ use super::reload::Settings;
 use super::stored::Stored;
 use super::{runtime, system};
 use crate::error::Error;
+use crate::hub::servers::Running;
 use crate::term::{self, note};
-use crate::{hub, load, model_file};
+use crate::{load, model_file};
 use arclight_engine::{
     Adapter, CoreTurns, LoadOptions, ModelFile, ReplicaOptions, Replicas, Speculation,
 };
@@ -87,7 +88,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
             term::size(limits.bytes as usize),
         );
         let place = args.several.models_dir.clone().unwrap_or_default();
-        let running = hub::Running::announce(front.listed(), &names.join(" "), &place);
+        let running = Running::announce(front.listed(), &names.join(" "), &place);
         let _running = running
             .inspect_err(|e| tracing::warn!("arclight ps does not list this server: {}", e.line()))
             .ok();
