@@ -4,8 +4,9 @@
 //! every chunk is computed on its own, with its first token replaced by BOS if the vocabulary begins texts with it. What
 //! goes into each matrix of the layers is squared and summed by column.
 
-use crate::args::{MachineArgs, ModelArg, count};
+use crate::args::{ModelArg, count};
 use crate::error::Error;
+use crate::machine_args::MachineArgs;
 use crate::term::{self, note};
 use crate::{load, perplexity, replace};
 use arclight_engine::{BatchEntry, Engine, LoadOptions, Outputs, Speculation};

@@ -34,6 +34,7 @@ mod library;
 mod load;
 mod logging;
 mod lora;
+mod machine_args;
 mod model_file;
 mod model_info;
 mod output;

@@ -7,9 +7,10 @@
 //! context before them. The result is `exp` of the mean negative log-likelihood; its standard error
 //! follows from the deviation of the likelihoods, taken as independent.
 
-use crate::args::{MachineArgs, ModelArg, count};
+use crate::args::{ModelArg, count};
 use crate::error::Error;
 use crate::load;
+use crate::machine_args::MachineArgs;
 use crate::output::{Output, OutputArgs};
 use crate::term::{self, note};
 use arclight_engine::{BatchEntry, Engine, LoadOptions, Outputs, Speculation};

@@ -1,12 +1,13 @@
 //! `arclight run`: a prompt in, text out.
 
-use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
+use crate::args::{ModelArg, SamplerArgs, count};
 use crate::chat::ChatArgs;
 use crate::chat::tools::McpArgs;
 use crate::chat_template::{self, TemplateArgs};
 use crate::error::Error;
 use crate::images::{self, ImageArgs};
 use crate::load::{self, Loaded};
+use crate::machine_args::MachineArgs;
 use crate::output::{Format, Output};
 use crate::profile::{self, Recorder};
 use crate::report::{self, Cause, Look, Meter, phases};

@@ -9,7 +9,7 @@ use crate::load::{self, Loaded};
 use crate::model_info::ModelInfo;
 use crate::output::{Cell, Output, OutputArgs, figure, words};
 use crate::term;
-use crate::tune::stored;
+use crate::tune::apply;
 use arclight_engine::{Helpers, ModelFile, Request, SamplerParams, Speculation, Timings};
 use loadgen::Rng;
 use serde::Serialize;
@@ -75,7 +75,7 @@ pub(super) fn run(
         let mut options = options(&[test], threads, args);
         args.lora.add(file, &mut options)?;
         options.context = Some(context);
-        stored::apply(file, &args.tuned, 1, &mut options)?;
+        apply::apply(file, &args.tuned, 1, &mut options)?;
         let mut loaded = load::load(file, &options, speculation)?;
         let prompt = prompt_of(&loaded, text.as_deref())?;
         for &tokens in &lengths {

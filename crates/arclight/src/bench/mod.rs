@@ -24,7 +24,7 @@ use crate::profile::{self, Recorder};
 use crate::speculate::SpeculateArgs;
 use crate::synth;
 use crate::term::{self, note};
-use crate::tune::stored::{self, ProfileArgs};
+use crate::tune::apply::{self, ProfileArgs};
 use arclight_engine::{LoadOptions, ModelFile, Speculation};
 use clap::{Args, ValueHint};
 use models::published::Published;
@@ -174,7 +174,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     for threads in setups {
         let mut options = options(&tests, threads, args);
         args.lora.add(&file, &mut options)?;
-        stored::apply(&file, &args.tuned, args.replicas.unwrap_or(1), &mut options)?;
+        apply::apply(&file, &args.tuned, args.replicas.unwrap_or(1), &mut options)?;
         if let Some(replicas) = args.replicas {
             let told = |test: &Test| {
                 bar.set_message(test.to_string());

@@ -5,10 +5,11 @@ mod input;
 mod lines;
 pub(crate) mod tools;
 
-use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
+use crate::args::{ModelArg, SamplerArgs, count};
 use crate::chat_template::{GivenTemplate, TemplateArgs, escape, render, require_template};
 use crate::error::Error;
 use crate::images::{self, ImageArgs};
+use crate::machine_args::MachineArgs;
 use crate::screen::Screen;
 use crate::session::{Answer, AnswerOptions, End, Session, report_speed, why};
 use crate::speculate::SpeculateArgs;

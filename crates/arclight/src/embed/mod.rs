@@ -2,9 +2,10 @@
 
 mod npy;
 
-use crate::args::{MachineArgs, ModelArg, count};
+use crate::args::{ModelArg, count};
 use crate::error::Error;
 use crate::load;
+use crate::machine_args::MachineArgs;
 use crate::replace;
 use crate::term::{self, note};
 use arclight_engine::{LoadOptions, ModelFile, ReplicaOptions, Replicas, Request};

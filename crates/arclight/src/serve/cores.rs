@@ -2,8 +2,8 @@
 
 use crate::error::Error;
 use crate::kernel_files::KernelArgs;
+use crate::tune::apply::{self, Found, ProfileArgs};
 use crate::tune::first::Untuned;
-use crate::tune::stored::{self, Found, ProfileArgs};
 use arclight_engine::{LoadOptions, ModelFile, Replicas};
 use topology::Machine;
 
@@ -29,7 +29,7 @@ impl Cores {
             self.settle(file, options)?;
             return Ok(None);
         };
-        let found = stored::apply(file, tuned, self.replicas, options)?;
+        let found = apply::apply(file, tuned, self.replicas, options)?;
         self.settle(file, options)?;
         match found {
             // The search in idle time is for a model that has the machine for itself.
@@ -44,7 +44,7 @@ impl Cores {
         if options.groups.is_some() {
             // As without a profile: of a replica's part each has a core less.
             let parts = machine.divide(self.replicas)?;
-            stored::leave_one(&parts[0], options);
+            apply::leave_one(&parts[0], options);
         } else if options.threads.is_none() {
             let parts = Replicas::divide(file, &machine, options, self.replicas)?;
             let cores: usize = parts.iter().map(|(part, _)| part.usable_cores()).sum();

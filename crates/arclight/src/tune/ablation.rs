@@ -11,11 +11,13 @@
 //!
 //! Limits: one memory node has no traffic between nodes; `--nodes` makes virtual ones, which show waits and not links.
 
+use super::args::TuneArgs;
+use super::cores::{built, operators_of, tuner};
+use super::lab;
 use super::measure::Steps;
-use super::requests::kinds;
+use super::requests::{STEP_TOKENS, kinds};
 use super::schedules::{self, Effort, Limits};
 use super::tree::Base;
-use super::{STEP_TOKENS, TuneArgs, built, lab, operators_of, tuner};
 use crate::error::Error;
 use crate::load;
 use crate::output::{Cell, Output, figure, words};

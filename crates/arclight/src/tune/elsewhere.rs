@@ -4,10 +4,10 @@
 //! It shows when grouping cores and leaving some out pays, and how many steps a search times. Nothing is kept.
 
 use super::args::TuneArgs;
+use super::cores::{built, left_out, operators_of, tuner};
 use super::printed::{plan, speeds};
-use super::requests::kinds;
+use super::requests::{kinds, seconds};
 use super::tree::{self, Base, Won};
-use super::{built, left_out, operators_of, seconds, tuner};
 use crate::error::Error;
 use crate::output::{Output, figure};
 use crate::plan::machine::{LIKE, NOT_TIMED, find, of_cores};

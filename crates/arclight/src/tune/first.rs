@@ -5,10 +5,11 @@
 
 use super::few::Kept;
 use super::hot::{Hot, Spent, WhenIdle};
+use super::lab;
+use super::questions::{QUICK, Questions};
 use super::requests::requests;
 use super::schedules::{Effort, Limits};
 use super::stored::{self, For};
-use super::{QUICK, Questions, lab};
 use crate::error::Error;
 use crate::term::note;
 use arclight_engine::{FewThreads, Group, LoadOptions, ModelFile, TellFew};

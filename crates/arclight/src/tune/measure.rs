@@ -7,7 +7,7 @@
 
 use super::lab::{self, Lab, Task};
 use super::matrices;
-use super::neighbours::{Busy, Neighbour};
+use super::requests::SPARE;
 use super::stored::{self, DISTANCES, PAGE_SIZES, PAGES, PREFETCH};
 use crate::bench::measure::deepen;
 use crate::error::Error;
@@ -27,20 +27,16 @@ use tune::tuner::{Candidate, Choice, Level, Measure, Scheme, StepKind};
 const LEAST: Duration = Duration::from_millis(10);
 /// Steps that are timed together at most.
 const MOST_STEPS: u32 = 64;
-/// Tokens that the context has room for beyond what steps are behind.
-pub(super) const SPARE: usize = 32;
 
 /// Times steps of one model.
 pub(super) struct Steps<'a> {
     file: &'a ModelFile,
-    machine: &'a Machine,
+    pub(super) machine: &'a Machine,
     options: LoadOptions,
     /// Sequences that decode together; steps of more tokens are a prompt's.
     together: usize,
     loaded: Option<Loaded>,
     loading: Duration,
-    /// Replicas that work while a step is timed.
-    neighbours: Vec<Neighbour>,
     /// Whether loading is shown.
     shown: bool,
     /// What went wrong when a model was loaded or a step taken; the search goes on without that.
@@ -83,20 +79,15 @@ impl<'a> Steps<'a> {
             fixed_cores: true,
             ..options.clone()
         };
-        let (loaded, faults, neighbours) = (None, Vec::new(), Vec::new());
+        let (loaded, faults) = (None, Vec::new());
         let loading = Duration::ZERO;
         let shown = true;
-        Steps { file, machine, options, together, loaded, loading, neighbours, shown, faults }
+        Steps { file, machine, options, together, loaded, loading, shown, faults }
     }
 
     /// Without a bar for loading.
     pub(super) fn quietly(self) -> Steps<'a> {
         Steps { shown: false, ..self }
-    }
-
-    /// With replicas that work while a step is timed.
-    pub(super) fn beside(self, neighbours: Vec<Neighbour>) -> Steps<'a> {
-        Steps { neighbours, ..self }
     }
 
     fn load(&self, options: &LoadOptions) -> Result<Engine, Error> {
@@ -131,6 +122,11 @@ impl<'a> Steps<'a> {
         let scheme = Scheme::new(groups.clone()).map_err(Error::refused)?;
         self.loaded = Some(Loaded::new(engine, groups, scheme.clone()));
         Ok(scheme)
+    }
+
+    /// Loads the model and arranges its threads for a candidate.
+    pub(super) fn prepare(&mut self, candidate: &Candidate<'_>) -> Result<(), Error> {
+        self.arrange(candidate).map(drop)
     }
 
     /// Makes the threads stand as a scheme wants them, and gives the number of a level.
@@ -169,14 +165,9 @@ impl<'a> Steps<'a> {
     }
 }
 
-impl Steps<'_> {
-    /// Times a step, whatever others do.
-    fn alone(
-        &mut self,
-        candidate: &Candidate<'_>,
-        kind: &StepKind,
-        together: usize,
-    ) -> Result<f64, Error> {
+impl Lab for Steps<'_> {
+    fn time(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Result<f64, Error> {
+        let together = self.together;
         let (loaded, level) = self.arrange(candidate)?;
         loaded.engine.force_level(Some(level));
         loaded.fill(kind, together)?;
@@ -194,23 +185,6 @@ impl Steps<'_> {
         }
         loaded.long.insert(kind.tokens, steps == 1);
         Ok(took.as_secs_f64() / f64::from(steps))
-    }
-}
-
-impl Lab for Steps<'_> {
-    fn time(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Result<f64, Error> {
-        let together = self.together;
-        // It is loaded before the others begin.
-        self.arrange(candidate)?;
-        let neighbours = std::mem::take(&mut self.neighbours);
-        let busy = Busy::begin(&neighbours, self.machine, candidate, kind);
-        let timed = match &busy {
-            Ok(_) => self.alone(candidate, kind, together),
-            Err(_) => Ok(f64::INFINITY),
-        };
-        let begun = busy.map(drop);
-        self.neighbours = neighbours;
-        begun.and(timed)
     }
 
     fn run(&mut self, candidate: &Candidate<'_>, task: Task) -> Result<(), Error> {

@@ -1,11 +1,13 @@
 //! `arclight tune`: which cores serve a model fastest, for prompts and for decoding, found by measuring.
 //!
 //! The search is `tune::tuner`, the steps that it asks for are the engine's own (`measure`), and what it
-//! finds is a profile that `run`, `chat`, `serve` and `bench` use by themselves (`stored`).
+//! finds is a profile that `run`, `chat`, `serve` and `bench` use by themselves (`apply`).
 
 mod ablation;
+pub(crate) mod apply;
 mod args;
 mod compare;
+mod cores;
 mod elsewhere;
 mod expected;
 pub(crate) mod few;
@@ -17,6 +19,7 @@ mod measure;
 mod neighbours;
 mod others;
 mod printed;
+mod questions;
 mod requests;
 mod schedules;
 pub(crate) mod stored;
@@ -30,43 +33,31 @@ use crate::topo::latency;
 use crate::{interrupt, synth};
 use arclight_engine::{LoadOptions, ModelFile};
 pub(crate) use args::TuneArgs;
+use cores::{built, left_out, operators_of, tuner};
 use expected::Expectation;
-use graph::{Graph, Plan};
-use lab::Lab;
-use neighbours::Neighbour;
+use graph::Plan;
+use neighbours::{Among, Neighbour};
 use printed::{Kept, print};
-use requests::{ends, kinds, trace};
+use questions::{QUICK, Questions};
+use requests::{STEP_TOKENS, kinds, seconds, trace};
 use schedules::{Effort, Limits};
-use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use stored::{For, GATHER, GATHERS};
 use topology::Machine;
-use topology::topotree::{Configuration, LineTimes};
+use topology::topotree::LineTimes;
 use tree::Base;
-use tune::simulated::Operators;
 use tune::tuner::{
-    Choice, Measured, Outcome, Profile, Quick, Scheme, Searched, Setting, Start, StepKind, Trace,
-    Trail, TuneProgress, Tuner,
+    Choice, Outcome, Searched, Setting, Start, StepKind, Trace, Trail, TuneProgress,
 };
 
-/// Tokens in a step at most, as the engine has it unless told otherwise.
-const STEP_TOKENS: u32 = 512;
-/// Families that are looked at closely, and plans that are measured in the end, at least.
-const FAMILIES: usize = 3;
-const FINALISTS: usize = 2;
 /// Repetitions of each way in which two nodes exchange sums.
 const EXCHANGES: usize = 9;
 /// The share of a limited time that matrices may take.
 const OF_BUDGET: f64 = 0.4;
-/// Most time of a quick search.
-const QUICK: Duration = Duration::from_secs(20);
-/// The share of it that is for matrices, and that of the whole to take steps with and without what was found.
-const MATRICES: f64 = 0.35;
-const COMPARING: f64 = 0.1;
 /// Steps take this long at most: some hundred are timed, in a quick search some twenty.
 const LONGEST_STEP: Duration = Duration::from_millis(500);
 const QUICK_STEP: Duration = Duration::from_millis(200);
@@ -149,12 +140,6 @@ fn tune(
     Ok(Kept { replicas, profile, path, trace, trail, threads })
 }
 
-/// Seconds of a trace, by tokens a second of each kind of step.
-fn seconds(kinds: &[StepKind], measured: &[Measured], rate: fn(&Measured) -> f64) -> f64 {
-    let of = |(kind, m): (&StepKind, &Measured)| kind.weight * f64::from(kind.tokens) / rate(m);
-    kinds.iter().zip(measured).map(of).sum()
-}
-
 impl TuneArgs {
     /// Where a profile is kept.
     fn path(&self, owner: &For) -> Result<PathBuf, Error> {
@@ -204,41 +189,10 @@ impl TuneArgs {
     }
 }
 
-/// The search for cores that the options ask for.
-fn tuner<'a>(
-    args: &TuneArgs,
-    base: &'a Base,
-    default: &'a Scheme,
-    kinds: &'a [StepKind],
-    permit: &'a dyn Fn(&Configuration) -> bool,
-) -> Tuner<'a> {
-    let TuneArgs { repetitions, top_k, patience, .. } = *args;
-    Tuner {
-        tree: &base.tree,
-        default,
-        kinds,
-        permit,
-        families: FAMILIES,
-        finalists: FINALISTS.max(top_k),
-        repetitions,
-        patience,
-        suppose: base.suppose,
-        choices: &[], // Page sizes are the engine's to choose, by its own measurement.
-    }
-}
-
-/// By how many groups a model can be shared, those of the default in any case.
-fn operators_of<'a, G: Borrow<Graph>>(
-    build: impl Fn(usize) -> Result<G, tune::Error> + 'a,
-    default: &Scheme,
-) -> Operators<'a> {
-    Operators::new(build, default.groups().len())
-}
-
 /// The outcome with the way in which its two nodes exchange the sums of many rows, if the other one is surely
 /// faster.
 fn exchange(
-    steps: &mut Steps<'_>,
+    steps: &mut Among<'_>,
     outcome: Outcome,
     (kinds, hidden): (&[StepKind], usize),
     over: &dyn Fn() -> bool,
@@ -258,26 +212,6 @@ fn exchange(
     })
 }
 
-/// Tells of the numbers of groups that a model cannot be shared by.
-fn left_out(refused: &[(usize, String)]) {
-    let groups = |groups: &(usize, String)| groups.0.to_string();
-    let counts: Vec<String> = refused.iter().map(groups).collect();
-    if let Some((_, operator)) = refused.first() {
-        note!(
-            "left out: {} groups, of which some would have nothing of {operator}",
-            counts.join(", ")
-        );
-    }
-}
-
-/// A model's graph for so many equal nodes.
-fn built(file: &ModelFile, nodes: usize) -> Result<Graph, tune::Error> {
-    let fault = |e: String| tune::Error::Graph(e);
-    let gguf = file.gguf().map_err(|e| fault(e.to_string()))?;
-    let built = models::build(&gguf, nodes).map_err(|e| fault(e.to_string()))?;
-    Ok(built.graph)
-}
-
 /// A model, and the parts of the machine on each of which a replica serves so many at a time.
 struct Site<'a> {
     file: &'a Arc<ModelFile>,
@@ -288,11 +222,12 @@ struct Site<'a> {
 
 impl Site<'_> {
     /// What times steps of the first replica, while the others work.
-    fn steps(&self, kinds: &[StepKind]) -> Result<Steps<'_>, Error> {
+    fn steps(&self, kinds: &[StepKind]) -> Result<Among<'_>, Error> {
         let Site { file, parts, together, options } = self;
         let (first, others) = parts.split_first().expect("a machine has a part");
         if others.is_empty() {
-            return Ok(Steps::new(file, first, options, kinds, *together));
+            let own = Steps::new(file, first, options, kinds, *together);
+            return Ok(Among { own, neighbours: Vec::new() });
         }
         let start = |part: &Machine| {
             let file = file.for_another()?;
@@ -301,7 +236,8 @@ impl Site<'_> {
         let neighbours = others.iter().map(start).collect::<Result<Vec<_>, Error>>()?;
         let groups = Some(topology::layout(first, None, None)?.groups);
         let options = LoadOptions { groups, ..options.clone() };
-        Ok(Steps::new(file, first, &options, kinds, *together).beside(neighbours))
+        let own = Steps::new(file, first, &options, kinds, *together);
+        Ok(Among { own, neighbours })
     }
 }
 
@@ -334,7 +270,7 @@ fn search(
         ));
     }
     let mut steps = site.steps(&kinds)?;
-    let default = steps.default_scheme()?;
+    let default = steps.own.default_scheme()?;
     let start = Instant::now();
     let most = match &depth {
         Depth::Quick => QUICK_STEP,
@@ -360,7 +296,7 @@ fn search(
     let mut trail = None;
     let found = match depth {
         Depth::Quick => {
-            let choices = steps.choices();
+            let choices = steps.own.choices();
             let default = Start { level: default.all(), scheme: default };
             let others = others::others(machine, &default.scheme);
             let quick = Questions { default, others, choices, kinds: kinds.clone() };
@@ -408,64 +344,13 @@ fn search(
             })
         }
     };
-    for fault in &steps.faults {
+    for fault in &steps.own.faults {
         note!("left out: {fault}");
     }
-    let (outcome, words) = found.map_err(|e| match steps.faults.first() {
+    let (outcome, words) = found.map_err(|e| match steps.own.faults.first() {
         Some(fault) => Error::Refused(format!("{e}: {fault}")),
         None => Error::refused(e),
     })?;
     words.iter().for_each(|words| note!("{words}"));
     Ok(Ended { outcome, kinds, trail })
-}
-
-/// What a quick search is about.
-struct Questions {
-    default: Start,
-    others: Vec<Start>,
-    choices: Vec<Choice>,
-    /// By ascending tokens, two at least.
-    kinds: Vec<StepKind>,
-}
-
-impl Questions {
-    /// Asks them, within the time that the limits give: first for cores, and `then` what is left is for the one
-    /// product that every answer waits for, that with a single token. Also what is to be told.
-    fn ask(
-        &self,
-        lab: &mut dyn Lab,
-        limits: &Limits<'_>,
-        told: &mut dyn FnMut(&TuneProgress),
-        then: &dyn Fn(),
-    ) -> Result<(Outcome, Option<String>), tune::Error> {
-        let Questions { default, others, choices, kinds } = self;
-        let (decode, prompt) = ends(kinds);
-        let (clock, interrupted) = (limits.clock, limits.interrupted);
-        let left = |kept| limits.time.saturating_sub(clock() + limits.time.mul_f64(kept));
-        let quick = Quick { default, others, decode, prompt, choices };
-        let found = quick.run(lab, &mut |progress| {
-            told(progress);
-            if interrupted() { 0.0 } else { left(MATRICES).as_secs_f64() }
-        })?;
-        then();
-        let time = left(COMPARING);
-        if time.is_zero() || interrupted() {
-            return Ok((found, None));
-        }
-        Ok(schedules::find(lab, vec![found], kinds, (1, 1), &Limits { time, ..*limits }))
-    }
-}
-
-impl For {
-    /// A profile of theirs.
-    fn profile(self, outcome: Outcome, took: Duration) -> Profile {
-        let For { machine, model, program } = self;
-        let seconds = took.as_secs_f64();
-        Profile { machine, model, program, date: today(), seconds, outcome }
-    }
-}
-
-/// The day, in UTC, as people write it.
-fn today() -> String {
-    tokenizer::strftime(SystemTime::now(), "%F").expect("a known directive")
 }

@@ -3,7 +3,7 @@
 //! While a step of the first replica is timed, the others take the same kind of step again and again, with their
 //! threads on the cores in the same places: what replicas share (memory, links, power) is shared as when all serve.
 
-use super::lab::Lab;
+use super::lab::{self, Lab, Task};
 use super::measure::Steps;
 use crate::error::Error;
 use arclight_engine::{LoadOptions, ModelFile};
@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use topology::Machine;
 use tune::schedule::TunedSchedules;
-use tune::tuner::{Candidate, Level, Scheme, StepKind};
+use tune::tuner::{Candidate, Level, Measure, Scheme, StepKind};
 
 /// What a neighbour is to do until it is told to stop.
 struct Order {
@@ -115,7 +115,7 @@ impl Drop for Neighbour {
 }
 
 /// While this is there, neighbours work.
-pub(super) struct Busy<'a> {
+struct Busy<'a> {
     /// Those that have begun.
     working: Vec<&'a Neighbour>,
 }
@@ -125,7 +125,7 @@ impl<'a> Busy<'a> {
     ///
     /// # Errors
     /// When one of them cannot.
-    pub(super) fn begin(
+    fn begin(
         neighbours: &'a [Neighbour],
         first: &Machine,
         candidate: &Candidate<'_>,
@@ -158,5 +158,40 @@ impl Drop for Busy<'_> {
             // What has failed meanwhile is found by the next order.
             let _ = neighbour.hear();
         }
+    }
+}
+
+/// Steps of a replica, timed while others work beside it.
+pub(super) struct Among<'a> {
+    /// The replica itself.
+    pub(super) own: Steps<'a>,
+    pub(super) neighbours: Vec<Neighbour>,
+}
+
+impl Lab for Among<'_> {
+    fn time(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Result<f64, Error> {
+        // It is loaded before the others begin.
+        self.own.prepare(candidate)?;
+        let _busy = Busy::begin(&self.neighbours, self.own.machine, candidate, kind)?;
+        self.own.time(candidate, kind)
+    }
+
+    fn run(&mut self, candidate: &Candidate<'_>, task: Task) -> Result<(), Error> {
+        self.own.run(candidate, task)
+    }
+
+    fn fault(&mut self, fault: String) {
+        self.own.fault(fault);
+    }
+}
+
+impl Measure for Among<'_> {
+    fn seconds(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Option<f64> {
+        let timed = self.time(candidate, kind);
+        lab::told(self, timed)
+    }
+
+    fn load_seconds(&self) -> f64 {
+        self.own.load_seconds()
     }
 }

@@ -1,15 +1,19 @@
 //! The requests that a machine is tuned for, and the steps that they come down to.
 
 use super::args::TuneArgs;
-use super::{STEP_TOKENS, measure};
 use crate::error::Error;
 use loadgen::Lengths;
-use tune::tuner::{Request, StepKind, Trace};
+use tune::tuner::{Measured, Request, StepKind, Trace};
 
 /// Whose lengths the requests have, how many there are, and the golden section.
 const LENGTHS: loadgen::Trace = loadgen::Trace::ShareGpt;
 const REQUESTS: usize = 90;
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
+/// Tokens in a step at most, as the engine has it unless told otherwise.
+pub(super) const STEP_TOKENS: u32 = 512;
+/// Tokens that the context has room for beyond what steps are behind.
+pub(super) const SPARE: usize = 32;
+
 /// What the machine is tuned for.
 pub(super) fn trace(args: &TuneArgs) -> Result<Trace, Error> {
     match &args.trace {
@@ -35,7 +39,7 @@ pub(super) fn requests() -> Vec<Request> {
 
 /// Steps of the trace that a context has room for.
 pub(super) fn kinds(trace: &Trace, together: usize, context: usize) -> Vec<StepKind> {
-    let room = context.saturating_sub(measure::SPARE) as u32;
+    let room = context.saturating_sub(SPARE) as u32;
     let kinds = trace.steps(together, STEP_TOKENS).into_iter();
     let fits = |kind: &StepKind| kind.tokens <= room;
     let cut = |kind: StepKind| StepKind { depth: kind.depth.min(room - kind.tokens), ..kind };
@@ -48,6 +52,16 @@ pub(super) fn ends(kinds: &[StepKind]) -> (StepKind, StepKind) {
     let (prompt, others) = kinds.split_last().expect("a trace has steps");
     let most = others.iter().max_by(|a, b| a.weight.total_cmp(&b.weight));
     (*most.unwrap_or(prompt), *prompt)
+}
+
+/// Seconds of a trace, by tokens a second of each kind of step.
+pub(super) fn seconds(
+    kinds: &[StepKind],
+    measured: &[Measured],
+    rate: fn(&Measured) -> f64,
+) -> f64 {
+    let of = |(kind, m): (&StepKind, &Measured)| kind.weight * f64::from(kind.tokens) / rate(m);
+    kinds.iter().zip(measured).map(of).sum()
 }
 
 #[cfg(test)]
