@@ -2,7 +2,7 @@
 //!
 //! The model continues the text greedily, with guesses and without in turn. Both write the same tokens.
 
-use super::{BenchArgs, check, options};
+use super::args::{BenchArgs, check, options, setups};
 use crate::bench::measure::Test;
 use crate::error::Error;
 use crate::load::{self, Loaded};
@@ -65,7 +65,7 @@ pub(super) fn run(
     };
     let info = ModelInfo::of(&file.gguf()?);
     let mut rows = Vec::new();
-    for threads in super::setups(args) {
+    for threads in setups(args) {
         // A text has no more tokens than bytes, and one before them.
         let prompt = text.as_ref().map_or(RANDOM, |text| text.len() + 1);
         let trained = load::hparams(file)?.context;

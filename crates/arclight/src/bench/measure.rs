@@ -1,7 +1,7 @@
 //! The tests: what they do, and how they take turns.
 
 use super::limits::{Floor, Limits, Probe};
-use super::report::Setup;
+use super::setup::Setup;
 use crate::error::Error;
 use crate::profile::Recorder;
 use crate::report::phases::{self, PhaseFigure};

@@ -6,40 +6,16 @@
 
 use super::limits::{Floor, Limits};
 use super::measure::{Bench, Measured, Test};
-use super::report::Setup;
+use super::setup::{Replica, Setup};
 use crate::error::Error;
 use crate::report::Cause;
 use crate::term;
 use arclight_engine::{Engine, LoadOptions, ModelFile, NodeId, Replicas};
 use kernels::Products;
-use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use topology::Machine;
-
-/// Which of several copies of a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Replica {
-    One(usize),
-    All,
-}
-
-impl fmt::Display for Replica {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Replica::One(number) => f.pad(&number.to_string()),
-            Replica::All => f.pad("all"),
-        }
-    }
-}
-
-impl Serialize for Replica {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
 
 /// A test on one replica, or on all of them together.
 #[derive(Clone, Debug)]

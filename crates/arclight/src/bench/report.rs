@@ -2,7 +2,7 @@
 
 use super::limits::{Floor, Limits};
 use super::measure::{Kind, Test};
-use super::replicas::Replica;
+use super::setup::{Replica, Setup};
 use crate::error::Error;
 use crate::model_info::ModelInfo;
 use crate::output::{Output, figure, words};
@@ -13,20 +13,6 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use topology::Machine;
-
-/// How a model was loaded.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Setup {
-    /// `None` for an engine that is alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) replica: Option<Replica>,
-    pub(crate) nodes: usize,
-    pub(crate) threads: usize,
-    pub(crate) isa: &'static str,
-    /// Those that were written elsewhere.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) kernels: Vec<&'static str>,
-}
 
 /// One test in one setup.
 #[derive(Clone, Debug, Serialize)]

@@ -1,7 +1,8 @@
 //! How long one wait takes, and who crosses.
 
-use super::report::{BarrierRow, Setup, Summary};
-use super::{batch, pool};
+use super::pools::{batch, pool};
+use super::report::{BarrierRow, Setup};
+use super::summary::Summary;
 use crate::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};

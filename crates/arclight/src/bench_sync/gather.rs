@@ -4,8 +4,8 @@
 //! between them, and the sum of the summands and the residual stream. Time for one is that of a step over its
 //! layers.
 
-use super::batch;
-use super::report::Summary;
+use super::pools::batch;
+use super::summary::Summary;
 use crate::error::Error;
 use gguf::TensorType;
 use graph::{

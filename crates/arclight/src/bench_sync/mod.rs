@@ -5,14 +5,16 @@
 //! and policy of spinning and sleeping with all threads in one group, which is what an engine
 //! without nodes does (one atomic counter for everybody, one line on which everybody spins).
 //! Gathers: [`gather`]. What is compared is measured in turns (A B A B), in batches of at least
-//! [`BATCH`], and told as median and quartiles of the rounds.
+//! [`BATCH`](pools::BATCH), and told as median and quartiles of the rounds.
 //!
 //! Limits: nothing here knows what lies between two nodes. With virtual nodes, or on a machine with
 //! one node, it shows the cost of the algorithms but none of the links.
 
 pub(crate) mod barrier;
 mod gather;
-mod report;
+pub(crate) mod pools;
+pub(crate) mod report;
+mod summary;
 
 use crate::args::{List, count, counts};
 use crate::error::Error;
@@ -20,12 +22,9 @@ use crate::output::{Output, OutputArgs};
 use crate::term::{self, note};
 use clap::Args;
 use gather::{ROW, Sums};
-pub(crate) use report::Setup;
-use report::{GatherRow, Report};
+use report::{GatherRow, Report, Setup};
 use std::collections::BTreeSet;
-use std::time::Duration;
-use threads::{Pool, PoolSpec};
-use topology::{Group, Layout, Machine, layout};
+use topology::{Layout, Machine, layout};
 
 /// Measure what waiting and adding up across memory nodes cost
 ///
@@ -76,11 +75,6 @@ Examples:
 
 const SIZES: &str = "4K,16K,64K,256K,1M,4M,16M";
 
-/// A batch of waits or exchanges takes at least this long, so that reading the clock and the
-/// beginning do not count.
-const BATCH: Duration = Duration::from_millis(2);
-/// ... unless it would be more than so many.
-const MOST_IN_BATCH: usize = 1 << 14;
 /// Powers of two up to this are tried as numbers of nodes on a machine with fewer.
 const VIRTUAL_NODES: usize = 4;
 /// More make no sense, and many more would take all memory.
@@ -213,26 +207,6 @@ fn warn(setups: &[(Setup, Layout)], real: usize, told: &mut Told) {
     }
 }
 
-/// A pinned pool with these groups.
-pub(crate) fn pool(groups: &[Group], stats: bool) -> Result<Pool, Error> {
-    let groups = groups.to_vec();
-    let pool =
-        Pool::new(&PoolSpec { groups, stats, ..PoolSpec::default() }).map_err(Error::refused)?;
-    for warning in pool.warnings() {
-        note!("{warning}");
-    }
-    Ok(pool)
-}
-
-/// How many repetitions make a batch, found by doubling; `time` gives the time of a batch.
-fn batch(mut time: impl FnMut(usize) -> Result<Duration, Error>) -> Result<usize, Error> {
-    let mut n = 1;
-    while n < MOST_IN_BATCH && time(n)? < BATCH {
-        n *= 2;
-    }
-    Ok(n)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,14 +222,6 @@ mod tests {
         }
         assert!(sizes("1025M").unwrap_err().contains("1024M"));
         assert!(sizes("99999999999999999999M").is_err() && sizes("18446744073709551615K").is_err());
-    }
-
-    #[test]
-    fn batches_grow_until_they_take_long_enough() {
-        let per_turn = Duration::from_micros(100);
-        assert_eq!(batch(|n| Ok(per_turn * n as u32)).unwrap(), 32);
-        assert_eq!(batch(|_| Ok(BATCH)).unwrap(), 1);
-        assert_eq!(batch(|_| Ok(Duration::ZERO)).unwrap(), MOST_IN_BATCH);
     }
 
     fn chosen(args: &[&str], machine: &Machine) -> Result<Vec<(usize, usize, bool)>, Error> {

@@ -1,6 +1,7 @@
 //! Results of `bench-sync`.
 
 use super::gather::METHODS;
+use super::summary::Summary;
 use crate::error::Error;
 use crate::output::{Cell, Output, figure, words};
 use crate::term;
@@ -26,40 +27,6 @@ impl fmt::Display for Setup {
         let (threads, nodes) =
             (term::plural(self.threads, "thread"), term::plural(self.nodes, "node"));
         write!(f, "{threads} on {nodes}")
-    }
-}
-
-/// Times of one thing, in microseconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Summary {
-    pub(crate) median: f64,
-    /// First and third quartile.
-    low: f64,
-    high: f64,
-    /// Of every round.
-    samples: Vec<f64>,
-}
-
-impl Summary {
-    /// # Panics
-    /// Without samples.
-    pub(super) fn new(samples: Vec<f64>) -> Summary {
-        let mut sorted = samples.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let at = |share| topology::quantile(&sorted, share);
-        Summary { median: at(0.5), low: at(0.25), high: at(0.75), samples }
-    }
-
-    /// Half of what lies between the quartiles, as a percentage of the median.
-    fn spread(&self) -> f64 {
-        (self.high - self.low) / 2.0 / self.median * 100.0
-    }
-}
-
-impl fmt::Display for Summary {
-    /// `0.63 ± 4%`
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{} ±{:>2.0}%", term::rate(self.median), self.spread().min(999.0)))
     }
 }
 
@@ -107,7 +74,7 @@ impl GatherRow {
     fn wants_scatter(&self) -> bool {
         let scatter = self.get("scatter");
         let mut others = self.times.iter().filter(|(of, _)| *of != "scatter");
-        scatter.is_some_and(|scatter| others.all(|(_, other)| scatter.high < other.low))
+        scatter.is_some_and(|scatter| others.all(|(_, other)| scatter.is_below(other)))
     }
 }
 
@@ -320,17 +287,6 @@ mod tests {
     use super::*;
 
     const SETUP: Setup = Setup { nodes: 2, threads: 4, cpus: 4, virtual_nodes: false };
-
-    #[test]
-    fn quartiles_lie_between_samples() {
-        let s = Summary::new(vec![5.0, 1.0, 3.0, 2.0, 4.0]);
-        assert_eq!((s.median, s.low, s.high), (3.0, 2.0, 4.0));
-        assert_eq!(s.samples[0], 5.0);
-        assert_eq!(s.to_string(), "3.00 ±33%");
-        let s = Summary::new(vec![1.0, 2.0]);
-        assert_eq!((s.median, s.low, s.high), (1.5, 1.25, 1.75));
-        assert_eq!(Summary::new(vec![7.0]).to_string(), "7.00 ± 0%");
-    }
 
     /// A row in which the two take so long in every round, give or take a tenth.
     fn row(bytes: usize, pull: f64, scatter: f64) -> GatherRow {

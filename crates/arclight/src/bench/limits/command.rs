@@ -6,53 +6,18 @@
 //! peaks the best round counts, of waits the median.
 
 use super::peak::PeakProbe;
-use super::table;
+use super::table::{self, Found, PeakRow, ThreadsRow};
 use crate::args::{List, NodesArg};
-use crate::bench::BenchArgs;
-use crate::bench_sync::{Setup, barrier, pool};
+use crate::bench::args::BenchArgs;
+use crate::bench_sync::barrier;
+use crate::bench_sync::pools::pool;
 use crate::error::Error;
 use crate::output::Output;
 use crate::report::reads::ReadProbe;
 use crate::term::{self, note};
 use kernels::{Kernels, bf16_trial};
-use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use topology::{Layout, Machine, layout};
-
-/// Everything that is found out.
-#[derive(Debug, Serialize)]
-pub(super) struct Found {
-    pub(super) version: &'static str,
-    pub(super) cpu: String,
-    /// The kernels that a model would get.
-    pub(super) kernels: &'static str,
-    pub(super) rounds: usize,
-    pub(super) threads: Vec<ThreadsRow>,
-    pub(super) peaks: Vec<PeakRow>,
-}
-
-/// What some threads read together, and how long they wait for each other.
-#[derive(Debug, Serialize)]
-pub(super) struct ThreadsRow {
-    #[serde(flatten)]
-    pub(super) setup: Setup,
-    pub(super) read_bytes_per_second: f64,
-    /// Of each node, all at the same time.
-    pub(super) node_read_bytes_per_second: Vec<f64>,
-    /// For the threads of the own node; with one node, for all.
-    pub(super) local_wait_microseconds: f64,
-    /// For all threads of several nodes.
-    pub(super) global_wait_microseconds: Option<f64>,
-}
-
-/// The multiply peaks of an instruction set.
-#[derive(Debug, Serialize)]
-pub(super) struct PeakRow {
-    pub(super) isa: &'static str,
-    pub(super) threads: usize,
-    /// By the names of the products that are done differently.
-    pub(super) macs_per_second: BTreeMap<&'static str, f64>,
-}
 
 /// Runs the command.
 pub(in crate::bench) fn run(args: &BenchArgs) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! What the machine can do at best, and what a step cannot avoid doing.
 //!
-//! Without a model, [`run`] prints what the machine does at best. For a model:
+//! Without a model, [`command`] prints what the machine does at best. For a model:
 //!
 //! Bandwidth: what the threads of the model's pool read from buffers beside them ([`ReadProbe`]).
 //! Peak: every thread runs the kernels' own multiply instructions on registers. All threads begin
@@ -11,15 +11,14 @@
 //! sees, once, and the multiply-accumulates of its matrices and of its attention. The floor of its time is
 //! the larger of bytes over bandwidth and products over peak; norms, sampling and waits are not in it.
 
-mod command;
+pub(super) mod command;
 mod peak;
 mod table;
 
-use crate::bench_sync::pool;
+use crate::bench_sync::pools::pool;
 use crate::error::Error;
 use crate::report::reads::{ReadProbe, Reads};
 use arclight_engine::Engine;
-pub(super) use command::run;
 use graph::Demand;
 use kernels::{Kernels, Product, Products};
 use peak::PeakProbe;

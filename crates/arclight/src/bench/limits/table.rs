@@ -1,11 +1,48 @@
 //! The machine's limits as tables.
 
-use super::command::Found;
+use crate::bench_sync::report::Setup;
 use crate::error::Error;
 use crate::output::{Output, figure, words};
 use crate::term;
 use kernels::{Bf16Trial, Product};
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::Write;
+
+/// Everything that is found out.
+#[derive(Debug, Serialize)]
+pub(super) struct Found {
+    pub(super) version: &'static str,
+    pub(super) cpu: String,
+    /// The kernels that a model would get.
+    pub(super) kernels: &'static str,
+    pub(super) rounds: usize,
+    pub(super) threads: Vec<ThreadsRow>,
+    pub(super) peaks: Vec<PeakRow>,
+}
+
+/// What some threads read together, and how long they wait for each other.
+#[derive(Debug, Serialize)]
+pub(super) struct ThreadsRow {
+    #[serde(flatten)]
+    pub(super) setup: Setup,
+    pub(super) read_bytes_per_second: f64,
+    /// Of each node, all at the same time.
+    pub(super) node_read_bytes_per_second: Vec<f64>,
+    /// For the threads of the own node; with one node, for all.
+    pub(super) local_wait_microseconds: f64,
+    /// For all threads of several nodes.
+    pub(super) global_wait_microseconds: Option<f64>,
+}
+
+/// The multiply peaks of an instruction set.
+#[derive(Debug, Serialize)]
+pub(super) struct PeakRow {
+    pub(super) isa: &'static str,
+    pub(super) threads: usize,
+    /// By the names of the products that are done differently.
+    pub(super) macs_per_second: BTreeMap<&'static str, f64>,
+}
 
 /// Prints what was found.
 pub(super) fn print(
