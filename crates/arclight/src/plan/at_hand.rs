@@ -36,7 +36,7 @@ const BUSY: f64 = 0.5;
 const ROUNDS: usize = 3;
 
 /// What is known of the machine beyond the numbers.
-pub(super) struct AtHand {
+pub(crate) struct AtHand {
     layout: Layout,
     /// CPUs that nothing runs on, with the reason.
     idle: Vec<(CpuList, &'static str)>,
@@ -54,7 +54,7 @@ fn of_int8() -> Result<f64, Error> {
 }
 
 /// Measures the machine.
-pub(super) fn measure() -> Result<Target, Error> {
+pub(crate) fn measure() -> Result<(Target, AtHand), Error> {
     let start = Instant::now();
     // Before there is a load of our own.
     let load = std::fs::read_to_string("/proc/loadavg").ok();
@@ -79,21 +79,15 @@ pub(super) fn measure() -> Result<Target, Error> {
     if model.nodes() > 1 {
         notes.push(UNPLACED.to_owned());
     }
-    Ok(Target {
+    let target = Target {
         title: machine.model().unwrap_or("this machine").to_owned(),
         unplaced: home(model.nodes())?,
         nodes: numbers(&layout),
         model,
         notes,
-        at_hand: Some(AtHand {
-            idle: idle(&machine, &layout),
-            layout,
-            took: start.elapsed(),
-            core,
-            peaks,
-            waits: measured,
-        }),
-    })
+    };
+    let idle = idle(&machine, &layout);
+    Ok((target, AtHand { layout, idle, took: start.elapsed(), core, peaks, waits: measured }))
 }
 
 /// What to know when others are at work: `/proc/loadavg` begins with the mean number of runnable tasks
@@ -398,7 +392,6 @@ mod tests {
             nodes: numbers(&layout),
             model,
             notes: vec![],
-            at_hand: None,
         };
         let choice: super::super::model::ModelChoice = "qwen3-4b:q4_0".parse().unwrap();
         let shape = choice.read(arclight_engine::KvType::F16.into()).unwrap();

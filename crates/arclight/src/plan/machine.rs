@@ -1,10 +1,7 @@
-//! The machine that is asked about: one that comes with the program, one from a file with a table of
-//! bandwidths, or the one at hand.
+//! The machine that is asked about: one that comes with the program, or one from a file with a table of bandwidths. The
+//! one at hand is measured ([`at_hand`](super::at_hand)).
 
-use super::PlanArgs;
-use super::at_hand::{self, AtHand};
 use crate::error::Error;
-use crate::topo;
 use serde_json::Value;
 use std::path::Path;
 use topology::{Layout, Machine, layout};
@@ -24,32 +21,10 @@ pub(crate) struct Target {
     pub(super) unplaced: Pages,
     /// What to know of the numbers.
     pub(super) notes: Vec<String>,
-    pub(super) at_hand: Option<AtHand>,
 }
 
 impl Target {
-    pub(super) fn of(args: &PlanArgs) -> Result<Target, Error> {
-        if let Some(name) = &args.machine {
-            return Ok(Target::known(find(name)?));
-        }
-        let described = topo::described(args.topology.as_deref(), args.synthetic.as_deref())?;
-        if let Some(machine) = described {
-            return Target::described(&machine, args);
-        }
-        if args.bandwidth.is_some() || args.like.is_some() {
-            let text = "--bandwidth and --like are for a machine that --topology or --synthetic \
-                        describes; the machine at hand is measured";
-            return Err(Error::Usage(text.to_owned()));
-        }
-        at_hand::measure()
-    }
-
-    /// The machine at hand, measured.
-    pub(crate) fn at_hand() -> Result<Target, Error> {
-        at_hand::measure()
-    }
-
-    fn known(known: &'static KnownMachine) -> Target {
+    pub(super) fn known(known: &'static KnownMachine) -> Target {
         let mut notes = vec![format!(
             "where the numbers come from: arclight plan --machines --machine {}",
             known.name
@@ -63,28 +38,31 @@ impl Target {
             nodes: (0..known.nodes as u32).collect(),
             unplaced: known.unplaced(),
             notes,
-            at_hand: None,
         }
     }
 
     /// A machine without its numbers: bandwidths from a file, the rest from a known machine.
-    fn described(machine: &Machine, args: &PlanArgs) -> Result<Target, Error> {
-        let path = args.bandwidth.as_deref().ok_or_else(|| {
+    pub(super) fn described(
+        machine: &Machine,
+        bandwidth: Option<&Path>,
+        like: Option<&str>,
+    ) -> Result<Target, Error> {
+        let path = bandwidth.ok_or_else(|| {
             let text = "no description says what memory delivers: add --bandwidth FILE with what \
                         arclight topo --bandwidth -o json prints on that machine, or with GB/s, a row \
                         for the cores of each node and a column for the memory of each";
             Error::Usage(text.to_owned())
         })?;
-        let like = find(args.like.as_deref().unwrap_or(LIKE))?;
+        let known = find(like.unwrap_or(LIKE))?;
         let layout = layout(machine, None, None)?;
         let read = matrix(path)?;
         let cores: Vec<usize> = layout.groups.iter().map(|g| g.cpus.len()).collect();
-        let (core, math, waits) = of_cores(like);
+        let (core, math, waits) = of_cores(known);
         let model = MachineModel::new(cores, read, core, math, waits)
             .map_err(|e| Error::in_file(path, e))?;
-        let how = if args.like.is_some() { "as asked" } else { "assumed: see --like" };
-        let mut notes = vec![format!("cores and waits are those of {}, {how}", like.name)];
-        if !like.timed {
+        let how = if like.is_some() { "as asked" } else { "assumed: see --like" };
+        let mut notes = vec![format!("cores and waits are those of {}, {how}", known.name)];
+        if !known.timed {
             notes.push(NOT_TIMED.to_owned());
         }
         notes.push(UNPLACED.to_owned());
@@ -94,7 +72,6 @@ impl Target {
             nodes: numbers(&layout),
             model,
             notes,
-            at_hand: None,
         })
     }
 

@@ -6,9 +6,11 @@
 //!
 //! Limits: those of the model (`docs/cost-model.md`): one sequence, no jitter.
 
-mod at_hand;
+mod args;
+pub(crate) mod at_hand;
 mod engines;
 mod hosts;
+mod layout;
 mod list;
 pub(crate) mod machine;
 pub(crate) mod model;
@@ -17,104 +19,15 @@ mod plot;
 mod scaling;
 mod table;
 
-use crate::args::{KvArgs, List, count, counts};
 use crate::error::Error;
-use crate::output::{Output, OutputArgs};
+use crate::output::Output;
 use crate::replace;
 use crate::term::note;
-use clap::{Args, ValueHint};
-use engines::EngineArg;
-use hosts::HostsArgs;
-use machine::Target;
-use model::ModelChoice;
+use crate::topo;
+pub(crate) use args::PlanArgs;
+use at_hand::AtHand;
+use machine::{Target, find};
 use outcome::{Outcome, Question};
-use std::path::PathBuf;
-
-/// Predict how fast a machine would be: threads, nodes, placements, and what limits them
-///
-/// Without a machine it is the one at hand: it is measured for some seconds, and the answer says which
-/// cores to use for prompts and for decoding, which not, and why.
-#[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct PlanArgs {
-    /// A machine that comes with the program, such as epyc-9654 (--machines lists them)
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["topology", "synthetic", "bandwidth"])]
-    machine: Option<String>,
-    /// The machine of an hwloc XML file, as `lstopo m.xml` writes it anywhere
-    #[arg(long, value_name = "FILE", conflicts_with = "synthetic",
-          value_hint = ValueHint::FilePath)]
-    topology: Option<PathBuf>,
-    /// A made-up machine, such as "numa:4 core:48"
-    #[arg(long, value_name = "LEVELS")]
-    synthetic: Option<String>,
-    /// What its memory delivers: GB/s, a row for the cores of each node, a column for the memory of
-    /// each; or what `arclight topo --bandwidth -o json` prints there
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    bandwidth: Option<PathBuf>,
-    /// Whose cores and waits a machine of --topology or --synthetic has, as --machine names them
-    #[arg(long, value_name = "NAME", conflicts_with = "machine")]
-    like: Option<String>,
-    /// Shape and type of a model (arclight synth --help lists them), or a GGUF file
-    #[arg(short, long, value_name = "SHAPE:TYPE|FILE", default_value = "qwen3-4b:q4_0")]
-    model: ModelChoice,
-    #[command(flatten)]
-    kv: KvArgs,
-    /// Tokens of the prompt
-    #[arg(short, long, value_name = "N", value_parser = count, default_value = "512")]
-    prompt: usize,
-    /// Tokens that stand before the prompt, and before each token that is decoded
-    #[arg(short, long, value_name = "N", default_value_t = 128)]
-    context: usize,
-    /// Sequences that are decoded at once
-    #[arg(short, long, value_name = "N", value_parser = count, default_value = "1")]
-    batch: usize,
-    /// Engines to predict, in this order
-    #[arg(short, long, value_name = "NAME,...", value_enum, value_delimiter = ',',
-          default_values_t = EngineArg::DEFAULT)]
-    engine: Vec<EngineArg>,
-    /// Numbers of threads in the tables, over all nodes [default: some of all that are possible]
-    #[arg(short, long, value_name = "N,...", value_parser = counts)]
-    threads: Option<List>,
-    /// Draw tokens/s over threads into this SVG file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    plot: Option<PathBuf>,
-    /// Measure the model here with 1, 2, 4 and more threads (or --threads), and say which share of the work is
-    /// serial by Amdahl's law, and what a further core brings
-    #[arg(long, conflicts_with_all = NOT_WITH_SCALING)]
-    scaling: bool,
-    #[command(flatten)]
-    output: OutputArgs,
-    /// List the machines that come with the program; with --machine, where its numbers come from
-    #[arg(long, conflicts_with_all = ["topology", "synthetic", "plot"])]
-    machines: bool,
-    #[command(flatten)]
-    hosts: HostsArgs,
-}
-
-/// What is of a prediction, or of another machine.
-const NOT_WITH_SCALING: [&str; 8] =
-    ["machine", "topology", "synthetic", "bandwidth", "like", "engine", "plot", "machines"];
-
-const EXAMPLES: &str = "\
-Engines:
-  unplaced     pages wherever the first touch put them, a barrier of all threads after each
-               operator, as llama.cpp has it
-  interleaved  the same with pages going round the nodes, as under numactl --interleave=all
-  replicated   the same with all weights in every node
-  tp-a, tp-b   this engine, tensor parallel; in Sync A all threads wait for each other every time,
-               in Sync B only where nodes exchange sums
-  pp           this engine as a pipeline, some of the layers in each node
-  numa-aware   llama.cpp with Arm's patch: rows and inputs in their nodes, a barrier by nodes
-  paper-a, paper-b   the engine of the ArcLight paper, whose LM head is whole on node 0
-
-Examples:
-  arclight plan                                     this machine, measured
-  arclight plan --scaling -m model.gguf             its speed by threads, measured: what more cores bring
-  arclight plan --machines                          the machines it knows
-  arclight plan --machine kunpeng-920 -m qwen3-4b:q4_0 --plot kunpeng.svg
-  arclight plan --topology m.xml --bandwidth gbs.txt -m model.gguf --like epyc-9654
-  arclight plan --machine epyc-9654 -m llama3-8b:q8_0 --engine unplaced,tp-b --threads 96,192
-  arclight plan --machine epyc-9654 -m qwen3-32b:q4_0 --hosts 4 --link 25gbit --batch 16";
 
 /// Runs the command.
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
@@ -127,14 +40,14 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
     }
     // Whatever is wrong with the model is told before the machine is measured.
     let model = args.model.read(args.kv.types())?;
-    let target = Target::of(args)?;
+    let (target, at_hand) = target(args)?;
     let question = Question {
         prompt: args.prompt,
         context: args.context,
         batch: args.batch,
         threads: args.threads.as_ref().map(|list| list.0.as_slice()),
     };
-    if let Some(layout) = args.hosts.layout()? {
+    if let Some(layout) = args.hosts.layout() {
         return hosts::run(args, &mut out, (&target, &model), layout);
     }
     let outcome = Outcome::of(&target, &model, &args.engine, &question)?;
@@ -142,11 +55,35 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
         let svg = plot::svg(&target, &model, &outcome)?;
         replace::bytes(path, svg.as_bytes()).map_err(|e| Error::write(path, e))?;
     }
-    if !out.data(&outcome.json(&target, &model), &["/rows"])? {
-        table::print(&mut out, &target, &model, &outcome)?;
+    let mut data = outcome.json(&target, &model);
+    data["plan"] = at_hand.as_ref().and_then(|hand| hand.json(&target, &outcome)).into();
+    if !out.data(&data, &["/rows"])? {
+        table::head(&mut out, &target, &model, &outcome)?;
+        if let Some(hand) = &at_hand {
+            hand.print(&mut out, &target, &model, &outcome)?;
+        }
+        table::speeds(&mut out, &target, &outcome)?;
     }
     if let Some(path) = &args.plot {
         note!("drawn to {}", path.display());
     }
     Ok(())
+}
+
+/// The machine that the options name; for the machine at hand also its measurements.
+fn target(args: &PlanArgs) -> Result<(Target, Option<AtHand>), Error> {
+    if let Some(name) = &args.machine {
+        return Ok((Target::known(find(name)?), None));
+    }
+    let described = topo::described(args.topology.as_deref(), args.synthetic.as_deref())?;
+    let (bandwidth, like) = (args.bandwidth.as_deref(), args.like.as_deref());
+    if let Some(machine) = described {
+        return Ok((Target::described(&machine, bandwidth, like)?, None));
+    }
+    if bandwidth.is_some() || like.is_some() {
+        let text = "--bandwidth and --like are for a machine that --topology or --synthetic \
+                    describes; the machine at hand is measured";
+        return Err(Error::Usage(text.to_owned()));
+    }
+    at_hand::measure().map(|(target, at_hand)| (target, Some(at_hand)))
 }

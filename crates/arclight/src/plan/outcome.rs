@@ -125,7 +125,6 @@ impl Outcome {
             "prompt_tokens": self.prompt.tokens,
             "engines": self.choices.iter().map(choice).collect::<Vec<_>>(),
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
-            "plan": target.at_hand.as_ref().and_then(|hand| hand.json(target, self)),
         })
     }
 }

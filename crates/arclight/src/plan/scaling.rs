@@ -3,7 +3,7 @@
 //!
 //! A number of threads is loaded on the fewest memory nodes that have as many cores. Prompt and decoding take turns.
 
-use super::PlanArgs;
+use super::args::PlanArgs;
 use crate::args::List;
 use crate::bench::measure::{Bench, Test};
 use crate::error::Error;

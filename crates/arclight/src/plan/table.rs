@@ -10,8 +10,8 @@ use crate::term;
 use std::io::Write;
 use tune::Best;
 
-/// Prints everything.
-pub(super) fn print(
+/// Prints machine, model and notes.
+pub(super) fn head(
     out: &mut Output,
     target: &Target,
     model: &NamedModel,
@@ -38,9 +38,11 @@ pub(super) fn print(
             writeln!(out, "{:<8} {line}", if i == 0 { "note" } else { "" })?;
         }
     }
-    if let Some(hand) = &target.at_hand {
-        hand.print(out, target, model, outcome)?;
-    }
+    Ok(())
+}
+
+/// Prints the fastest choices, and the speeds by threads.
+pub(super) fn speeds(out: &mut Output, target: &Target, outcome: &Outcome) -> Result<(), Error> {
     let decoding = match outcome.decode.sequences {
         1 => format!("decoding after {}", outcome.decode.context),
         several => format!("decoding {several} sequences after {}", outcome.decode.context),

@@ -6,6 +6,7 @@
 
 use super::requests::ends;
 use crate::error::Error;
+use crate::plan::at_hand;
 use crate::plan::machine::Target;
 use crate::term;
 use arclight_engine::{KvTypes, ModelFile};
@@ -35,7 +36,7 @@ impl Expectation {
     /// # Errors
     /// When it cannot be measured.
     pub(super) fn measure() -> Result<Expectation, Error> {
-        Target::at_hand().map(Expectation)
+        at_hand::measure().map(|(target, _)| Expectation(target))
     }
 
     /// What it expects of a model, and what was found.
