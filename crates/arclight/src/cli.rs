@@ -73,7 +73,7 @@ Environment:
 enum Command {
     Run(run::RunArgs),
     Chat(chat::ChatArgs),
-    Serve(Box<serve::ServeArgs>),
+    Serve(Box<serve::args::ServeArgs>),
     Embed(embed::EmbedArgs),
     Pull(hub::pull::PullArgs),
     List(hub::list::ListArgs),

@@ -5,7 +5,8 @@
 
 use crate::cli::{self, Cli};
 use crate::error::Error;
-use crate::serve::{self, ServeArgs, settings};
+use crate::serve::args::ServeArgs;
+use crate::serve::{front, settings};
 use crate::{load, logging, term};
 use arclight_engine::{LoadOptions, LoadProgress, ReplicaOptions};
 use arclight_server::{App, Model};
@@ -174,7 +175,7 @@ fn opened(args: &ServeArgs, progress: &mut dyn FnMut(usize, usize)) -> Result<Op
 /// # Errors
 /// When they cannot be had.
 pub fn library_runtime() -> Result<Runtime, Failure> {
-    Ok(serve::runtime()?)
+    Ok(front::runtime()?)
 }
 
 /// Writes warnings to standard error from now on, or what `ARCLIGHT_LOG` asks for, and nothing else.

@@ -1,10 +1,12 @@
 //! The arguments of `arclight serve`, and what they mean for the server and for loading.
 
+use super::access::AccessArgs;
 use super::cores::Cores;
 use super::files::FileArgs;
-use super::front::Place;
-use super::hosts::HostArgs;
-use super::settings::Said;
+use super::gateway::GatewayArgs;
+use super::places::Place;
+use super::sampling::SamplingArgs;
+use super::stage::HostArgs;
 use super::tools::ToolArgs;
 use crate::args::{ModelArg, bytes, count};
 use crate::chat_template::GivenTemplate;
@@ -14,12 +16,13 @@ use crate::images::ImageArgs;
 use crate::logging;
 use crate::machine_args::MachineArgs;
 use crate::speculate::SpeculateArgs;
-use crate::term::note;
-use arclight_engine::{DiskCache, KvSize, LoadOptions, ModelFile, ReplicaOptions, SamplerParams};
-use arclight_server::{CachePublisher, ChatStyle, Key, Media, Options, ServedAdapter};
+use arclight_engine::{DiskCache, KvSize, LoadOptions, ModelFile, ReplicaOptions};
+use arclight_server::{ChatStyle, Media, Options, ServedAdapter};
 use chat::Family;
 use clap::{Args, ValueHint};
-use std::net::{IpAddr, ToSocketAddrs};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,13 +142,13 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(super) hosts: HostArgs,
     #[command(flatten)]
-    gateway: GatewayArgs,
+    pub(super) gateway: GatewayArgs,
     #[command(flatten)]
     pub(super) files: FileArgs,
     #[command(flatten)]
     pub(super) tools: ToolArgs,
     #[command(flatten)]
-    access: AccessArgs,
+    pub(super) access: AccessArgs,
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
@@ -161,6 +164,9 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     machine: MachineArgs,
 }
+
+/// What is said of each option, wherever it is said; of a model's own ones under `models.NAME.`.
+pub(crate) type Said = BTreeMap<String, Vec<OsString>>;
 
 /// A model that has options of its own.
 #[derive(Clone, Debug)]
@@ -210,22 +216,6 @@ pub(super) struct SeveralArgs {
     pub(super) pin: Vec<String>,
 }
 
-/// What gateways in front of several servers want to know.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Behind a gateway")]
-struct GatewayArgs {
-    /// Publish changes of the prefix cache over ZeroMQ on this endpoint, as in tcp://*:5557
-    #[arg(long, value_name = "ENDPOINT")]
-    kv_events: Option<String>,
-    /// Endpoint on which changes that were missed are asked for, as in tcp://*:5558
-    #[arg(long, value_name = "ENDPOINT", requires = "kv_events")]
-    kv_events_replay: Option<String>,
-    /// This server's name in topics, kv@POD@MODEL: the address that the gateway has of it [default: the
-    /// host's name]
-    #[arg(long, value_name = "POD", requires = "kv_events")]
-    kv_events_pod: Option<String>,
-}
-
 /// A time: a number and s, m or h.
 fn time(text: &str) -> Result<Duration, String> {
     let wrong = || "it must be a number with s, m or h after it, as in 90s".to_owned();
@@ -237,72 +227,6 @@ fn time(text: &str) -> Result<Duration, String> {
     };
     let seconds = number.parse::<f64>().map_err(|_| wrong())? * unit;
     Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
-}
-
-/// What holds for requests that say nothing; as OpenAI has it, if nothing is said here either.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Sampling, where a request does not say")]
-struct SamplingArgs {
-    /// Temperature; 0 always takes the likeliest token [default: 1]
-    #[arg(long = "temp", value_name = "X", allow_negative_numbers = true)]
-    temperature: Option<f32>,
-    /// Choose among this many likeliest tokens [default: 0, all]
-    #[arg(long, value_name = "N")]
-    top_k: Option<usize>,
-    /// Choose among the likeliest tokens that have this probability together [default: 1, all]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    top_p: Option<f32>,
-    /// Leave out tokens of less than this share of the likeliest one's probability [default: 0]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    min_p: Option<f32>,
-    /// Make tokens of prompt and answer less likely by this factor [default: 1, off]
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    repeat_penalty: Option<f32>,
-}
-
-impl SamplingArgs {
-    fn params(&self) -> Result<SamplerParams, Error> {
-        let default = Options::default().sampler;
-        let params = SamplerParams {
-            temperature: self.temperature.unwrap_or(default.temperature),
-            top_k: self.top_k.unwrap_or(default.top_k),
-            top_p: self.top_p.unwrap_or(default.top_p),
-            min_p: self.min_p.unwrap_or(default.min_p),
-            repetition_penalty: self.repeat_penalty.unwrap_or(default.repetition_penalty),
-            ..default
-        };
-        params.check()?;
-        Ok(params)
-    }
-}
-
-/// Who may use it.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Access")]
-struct AccessArgs {
-    /// Key that clients must bring; can be given several times [default: none is needed]
-    #[arg(long, value_name = "KEY", value_delimiter = ',', hide_env_values = true)]
-    api_key: Vec<String>,
-    /// File with keys, one on a line, and what each may do: KEY name=ci requests=60 tokens=100000
-    /// concurrent=4 models=a,b; lines that begin with # do not count
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    api_key_file: Option<PathBuf>,
-    /// Serve no page at / and no dashboard at /status
-    #[arg(long)]
-    no_page: bool,
-    /// Origin of web pages that may call the server, or * for all; can be given several times
-    #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
-    cors_origin: Vec<String>,
-    /// Host name by which browsers may address the server without keys, or * for any, besides IP addresses, localhost
-    /// and the names of --host; can be given several times
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    allowed_host: Vec<String>,
-    /// PEM file of the server's certificate and those that it is signed by: serve by TLS
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// PEM file of the certificate's private key
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
 }
 
 /// How much of it.
@@ -363,7 +287,7 @@ impl ServeArgs {
             if self.alias.is_empty() { vec![self.name_of(file)] } else { self.alias.clone() };
         Ok(Options {
             names,
-            keys: self.keys()?.into(),
+            keys: self.access.keys()?.into(),
             origins: self.access.cors_origin.clone(),
             hosts: self.host_names(),
             body_limit: self.limits.max_body << 20,
@@ -464,33 +388,16 @@ impl ServeArgs {
         ChatStyle { family: self.chat_format, parse_special: self.parse_special, ..given }
     }
 
-    /// Publishes changes of the prefix cache, if that is wanted.
-    pub(super) async fn publisher(&self) -> Result<Option<CachePublisher>, Error> {
-        let Some(endpoint) = &self.gateway.kv_events else { return Ok(None) };
-        let pod = match &self.gateway.kv_events_pod {
-            Some(pod) => pod.clone(),
-            None => gethostname::gethostname().to_string_lossy().into_owned(),
-        };
-        let replay = self.gateway.kv_events_replay.as_deref();
-        let publisher = CachePublisher::open(endpoint, replay, pod).await?;
-        let replay = publisher.replay().map(|at| format!(", and again on {at}"));
-        note!("cache events on {}{}", publisher.endpoint(), replay.unwrap_or_default());
-        Ok(Some(publisher))
-    }
-
     /// Where it listens.
     pub(super) fn places(&self) -> Result<Vec<Place>, Error> {
-        let place = |host: &String| {
-            let fault = |why: String| Error::Usage(format!("--host {host}: {why}"));
-            if let Some(path) = host.strip_prefix("unix:") {
-                return Ok(Place::Socket(path.into()));
-            }
-            let mut found =
-                (host.as_str(), self.port).to_socket_addrs().map_err(|e| fault(e.to_string()))?;
-            let found = found.next().map(Place::Address);
-            found.ok_or_else(|| fault("there is no such address".to_owned()))
-        };
+        let place = |host: &String| Place::read("--host", host, (host.as_str(), self.port));
         self.host.iter().map(place).collect()
+    }
+
+    /// Where it listens for operators alone.
+    pub(super) fn admin_places(&self) -> Result<Vec<Place>, Error> {
+        let place = |text: &String| Place::read("--admin-listen", text, text.as_str());
+        self.admin_listen.iter().map(place).collect()
     }
 
     /// Requests that may wait.
@@ -504,20 +411,6 @@ impl ServeArgs {
         self.log_format = before.log_format;
     }
 
-    /// Where it listens for operators alone.
-    pub(super) fn admin_places(&self) -> Result<Vec<Place>, Error> {
-        let place = |text: &String| {
-            let fault = |why: String| Error::Usage(format!("--admin-listen {text}: {why}"));
-            if let Some(path) = text.strip_prefix("unix:") {
-                return Ok(Place::Socket(path.into()));
-            }
-            let mut found = text.to_socket_addrs().map_err(|e| fault(e.to_string()))?;
-            let found = found.next().map(Place::Address);
-            found.ok_or_else(|| fault("there is no such address".to_owned()))
-        };
-        self.admin_listen.iter().map(place).collect()
-    }
-
     /// The names by which browsers may address the server: those that were given for that, and those to listen on.
     fn host_names(&self) -> Vec<String> {
         let is_name = |host: &&String| {
@@ -525,26 +418,6 @@ impl ServeArgs {
         };
         let names = self.host.iter().filter(is_name);
         self.access.allowed_host.iter().chain(names).cloned().collect()
-    }
-
-    /// The keys that clients may bring.
-    pub(super) fn keys(&self) -> Result<Vec<Key>, Error> {
-        let given = self.access.api_key.iter().map(|key| key.parse::<Key>().map_err(Error::Usage));
-        let mut keys = given.collect::<Result<Vec<Key>, Error>>()?;
-        if let Some(path) = &self.access.api_key_file {
-            keys.extend(read_keys(path)?);
-        }
-        Ok(keys)
-    }
-
-    /// The file that has keys.
-    pub(super) fn key_file(&self) -> Option<&Path> {
-        self.access.api_key_file.as_deref()
-    }
-
-    /// The files of certificate and key.
-    pub(super) fn tls_files(&self) -> Option<(&Path, &Path)> {
-        Some((self.access.tls_cert.as_deref()?, self.access.tls_key.as_deref()?))
     }
 }
 
@@ -599,22 +472,6 @@ fn name_of(file: &Path) -> String {
 /// Whether a file is one of Ollama's.
 fn is_digest(file: &Path) -> bool {
     file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("sha256-"))
-}
-
-fn read_keys(path: &Path) -> Result<Vec<Key>, Error> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::read(path, e))?;
-    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
-    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let key = |(at, line): (usize, &str)| {
-        let fault = |e: String| Error::in_file(path, format!("line {at}: {e}"));
-        line.parse::<Key>().map_err(fault)
-    };
-    let keys = lines.map(key).collect::<Result<Vec<Key>, Error>>()?;
-    if keys.is_empty() {
-        // Open to everybody is not what somebody wants who names a file.
-        return Err(Error::Refused(format!("{} has no keys", path.display())));
-    }
-    Ok(keys)
 }
 
 #[cfg(test)]

@@ -1,26 +1,19 @@
 //! How clients reach a server, and what ends it or has it read its options again.
 
 use super::args::ServeArgs;
+use super::places::Place;
 use super::reload::Settings;
 use super::system::{self, Signal, Signals};
 use crate::error::Error;
 use crate::term::note;
 use arclight_server::{Listener, Server, Site, Tls};
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Runtime;
+use topology::Machine;
 
 /// How often it is looked whether the keys have changed.
 const LOOK: Duration = Duration::from_secs(10);
-
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    Address(SocketAddr),
-    /// A socket in the file system.
-    Socket(PathBuf),
-}
 
 /// A server that listens, and what of it can change while it runs.
 pub(super) struct Front {
@@ -41,7 +34,7 @@ impl Front {
         let fault = |source| Error::Io { what: "cannot listen to signals".into(), source };
         let signals = Signals::install().map_err(fault)?;
         let files = system::allow_files(site.options().files());
-        let tls = match args.tls_files() {
+        let tls = match args.access.tls_files() {
             Some((certificate, key)) => Some(Arc::new(Tls::open(certificate, key)?)),
             None => None,
         };
@@ -131,4 +124,18 @@ async fn last(mut signals: Signals, tls: Option<&Tls>, settings: &mut Settings) 
         while signals.next().await != Signal::End {}
         std::process::exit(crate::interrupt::EXIT_CODE.into());
     });
+}
+
+/// The threads of HTTP.
+pub(crate) fn runtime() -> Result<Runtime, Error> {
+    let cores = Machine::read()?.usable_cores();
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(if cores > 4 { 2 } else { 1 })
+        // These read long bodies and render templates: work for a few, not for as many as there are
+        // requests.
+        .max_blocking_threads(if cores > 4 { 4 } else { 2 })
+        .thread_name("http")
+        .enable_all()
+        .build()
+        .map_err(|source| Error::Io { what: "cannot start threads for HTTP".into(), source })
 }

@@ -4,21 +4,26 @@
 //! (`settings`), several models (`several`), a model over several hosts (`hosts`), sockets (`front`), signals and the
 //! service manager (`system`), the lines that tell how far it is. The server itself is `arclight-server`.
 
-mod args;
+mod access;
+pub(crate) mod args;
 mod cores;
 mod files;
-mod front;
+pub(crate) mod front;
+mod gateway;
 mod hosts;
 mod keeper;
+mod maker;
+mod manifest;
+mod places;
 mod reload;
+mod sampling;
 pub(crate) mod settings;
 mod several;
+mod stage;
 mod stored;
 mod system;
 mod telemetry;
 mod tools;
-
-pub(crate) use args::ServeArgs;
 
 use crate::error::Error;
 use crate::hub::servers::Running;
@@ -27,14 +32,14 @@ use crate::tune::first::Untuned;
 use crate::{load, lora};
 use arclight_engine::{LoadOptions, LoadProgress, ModelFile, ReplicaOptions};
 use arclight_server::{App, ChatStyle, Model};
-use front::Front;
+use args::ServeArgs;
+use front::{Front, runtime};
 use reload::Settings;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telemetry::Traces;
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use topology::Machine;
 
 /// Runs the command.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
@@ -46,7 +51,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
         );
     }
     let _traces = Traces::begin(args.otlp_endpoint.as_deref())?;
-    args.hosts.check(args)?;
+    args.hosts.check(args.has_several())?;
     if args.has_several() {
         return several::run(args);
     }
@@ -88,20 +93,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
     served
 }
 
-/// The threads of HTTP.
-pub(crate) fn runtime() -> Result<Runtime, Error> {
-    let cores = Machine::read()?.usable_cores();
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(if cores > 4 { 2 } else { 1 })
-        // These read long bodies and render templates: work for a few, not for as many as there are
-        // requests.
-        .max_blocking_threads(if cores > 4 { 4 } else { 2 })
-        .thread_name("http")
-        .enable_all()
-        .build()
-        .map_err(|source| Error::Io { what: "cannot start threads for HTTP".into(), source })
-}
-
 async fn serve(
     app: Arc<App>,
     args: &ServeArgs,
@@ -109,7 +100,7 @@ async fn serve(
     mut loading: Loading,
     untuned: Option<Untuned>,
 ) -> Result<(), Error> {
-    if let Some(publisher) = args.publisher().await? {
+    if let Some(publisher) = args.gateway.publisher().await? {
         loading.serving.cache_events = Some(publisher.of(app.name(), app.adapter_names()));
     }
     let front = Front::open(app.clone(), settings, args).await?;

@@ -4,8 +4,8 @@
 //! with it nothing changes. What can change then does, for requests to come; what needs a restart is named in the log
 //! and stays as it was. Keys are read again when their file has changed, too.
 
-use super::args::ServeArgs;
-use super::settings::{self, Said};
+use super::args::{Said, ServeArgs};
+use super::settings;
 use crate::error::Error;
 use crate::{cli, logging, term};
 use arclight_server::Keys;
@@ -105,7 +105,7 @@ impl Settings {
 
     fn read_keys(&mut self) {
         self.written = written(&self.args);
-        match self.args.keys() {
+        match self.args.access.keys() {
             Ok(new) => self.keys.set(new),
             Err(e) => tracing::error!("keys stay as they were: {}", e.line()),
         }
@@ -124,7 +124,7 @@ impl Settings {
 
 /// When the file of keys was written.
 fn written(args: &ServeArgs) -> Option<SystemTime> {
-    args.key_file()?.metadata().and_then(|file| file.modified()).ok()
+    args.access.key_file()?.metadata().and_then(|file| file.modified()).ok()
 }
 
 /// Names alone: values may be secrets.

@@ -7,14 +7,13 @@
 //! A table `[models.NAME]` of the file is a model of its own. What it says comes before everything else that holds for
 //! all models.
 
-use super::args::{OwnArgs, ServeArgs};
+use super::args::{OwnArgs, Said, ServeArgs};
 use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{
     Arg, ArgAction, ArgMatches, ColorChoice, Command, CommandFactory, FromArgMatches, ValueEnum,
 };
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use toml::{Table, Value};
@@ -159,9 +158,6 @@ pub(crate) fn again() -> Result<ServeArgs, clap::Error> {
     complete(&mut args, &matches)?;
     Ok(args)
 }
-
-/// What is said of each option, wherever it is said; of a model's own ones under `models.NAME.`.
-pub(crate) type Said = BTreeMap<String, Vec<OsString>>;
 
 fn said(matches: &ArgMatches) -> Result<Said, clap::Error> {
     let Some((SERVE, serve)) = matches.subcommand() else { return Ok(Said::new()) };

@@ -1,44 +1,30 @@
-//! Several models behind one address: which there are, and how each is loaded when a request names it.
+//! Several models behind one address: the list of them, and the server.
 
 use super::args::{OwnArgs, ServeArgs};
-use super::front::Front;
-use super::keeper::{self, Keeper, Manifest, Origin};
+use super::front::{Front, runtime};
+use super::keeper::Keeper;
+use super::maker::{Kept, Maker, common, most};
+use super::manifest::{self, Origin};
 use super::reload::Settings;
-use super::stored::Stored;
-use super::{runtime, system};
+use super::stored::{Stored, is_model};
+use super::system;
 use crate::error::Error;
 use crate::hub::servers::Running;
 use crate::term::{self, note};
 use crate::{load, model_file};
-use arclight_engine::{
-    Adapter, CoreTurns, LoadOptions, ModelFile, ReplicaOptions, Replicas, Speculation,
-};
-use arclight_server::{
-    Abilities, CachePublisher, ChatStyle, Info, Model, ModelChange, ModelEntry, ModelKeeper,
-    ModelLimits, ModelSource, Models, Options, Recipe,
-};
+use arclight_server::{ModelKeeper, ModelLimits, Models, Options, Recipe};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use topology::Machine;
-
-/// Models in memory at once, where nobody says.
-const MODELS: usize = 4;
 
 /// Runs the command.
 pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
     let runtime = runtime()?;
-    let publisher = runtime.block_on(args.publisher())?;
+    let publisher = runtime.block_on(args.gateway.publisher())?;
     let found = find(args)?;
     let limits = limits(args, found.len())?;
-    let maker = Arc::new(Maker {
-        args: args.clone(),
-        now: Mutex::new(args.clone()),
-        limits,
-        turns: Arc::default(),
-        publisher,
-        kept: Mutex::default(),
-    });
+    let maker = Arc::new(Maker::new(args, limits, publisher));
     let mut entries = Vec::with_capacity(found.len());
     let mut known = BTreeMap::new();
     let mut pins: Vec<&str> = args.several.pin.iter().map(String::as_str).collect();
@@ -104,156 +90,6 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
     served
 }
 
-/// A model that is served, for when its options change.
-pub(super) struct Kept {
-    /// The name of its table.
-    pub(super) table: Option<String>,
-    /// Its first name for clients.
-    pub(super) name: String,
-    pub(super) file: Arc<Stored>,
-    /// What it was made of.
-    pub(super) recipe: Recipe,
-}
-
-impl Kept {
-    /// What other options change of it; nothing if they have no table of it any more.
-    fn change(&self, args: &ServeArgs) -> Result<Option<ModelChange>, Error> {
-        let own = match &self.table {
-            None => args.for_model(self.file.path().to_owned()).named(&self.name),
-            Some(name) => match args.tables.iter().find(|table| table.name == *name) {
-                Some(table) => table.args.for_own_model().named(name),
-                None => return Ok(None),
-            },
-        };
-        let mut options = own.options(self.file.path())?;
-        keeper::apply(&self.recipe, &mut options)?;
-        Ok(Some(ModelChange {
-            name: self.name.clone(),
-            options,
-            queue: own.queue(),
-            idle: own.several.keep_alive,
-        }))
-    }
-}
-
-/// Makes entries of models; what holds for all of them.
-pub(super) struct Maker {
-    /// As the server was started.
-    args: ServeArgs,
-    /// As they are now, for models to come.
-    now: Mutex<ServeArgs>,
-    limits: ModelLimits,
-    turns: Arc<CoreTurns>,
-    publisher: Option<CachePublisher>,
-    kept: Mutex<Vec<Kept>>,
-}
-
-impl Maker {
-    /// A model with arguments of its own, and what it was made of. `started` is how it is loaded, `now` how it answers.
-    fn entry(
-        &self,
-        (started, now): (&ServeArgs, &ServeArgs),
-        stored: Arc<Stored>,
-        recipe: &Recipe,
-    ) -> Result<ModelEntry, Error> {
-        let file = stored.open()?;
-        let mut of_model = now.options(file.path())?;
-        let mut loading = started.loading()?;
-        of_model.adapters = started.adapters(&file, &mut loading, &of_model.names)?;
-        loading.context = keeper::apply(recipe, &mut of_model)?.or(loading.context);
-        // Half of the memory is for weights; the caches of as many models as there may be share the other half.
-        loading.kv_bytes = Some(self.limits.bytes / 2 / self.limits.models as u64);
-        let cache_events = self.publisher.as_ref().map(|publisher| {
-            let name = of_model.names.first().map_or("", String::as_str);
-            let adapters = of_model.adapters.iter().map(|one| one.name.clone());
-            publisher.of(name, adapters.collect())
-        });
-        let turns = Some(self.turns.clone());
-        let serving = started.serving(&file)?;
-        let sees = serving.encoder.is_some();
-        // Other files are opened again when the model is loaded.
-        let (encoder, speculation) = (None, Speculation::default());
-        let queue = now.queue();
-        let serving =
-            ReplicaOptions { turns, cache_events, queue, encoder, speculation, ..serving };
-        let template = recipe.template.clone();
-        let source = Source { serving, sees, loading, stored, args: started.clone(), template };
-        Ok(ModelEntry {
-            options: of_model,
-            source: Arc::new(source),
-            pinned: false,
-            made: false,
-            idle: now.several.keep_alive,
-        })
-    }
-
-    /// A model that a client has made.
-    pub(super) fn made(&self, manifest: &Manifest, file: Arc<Stored>) -> Result<ModelEntry, Error> {
-        let started = keeper::args(&self.args, manifest, file.path());
-        let now = keeper::args(&self.now(), manifest, file.path());
-        let entry = self.entry((&started, &now), file, &manifest.recipe)?;
-        Ok(ModelEntry { made: true, ..entry })
-    }
-
-    /// A model is served, in the place of one of the same name.
-    pub(super) fn keep(&self, one: Kept) {
-        let mut kept = self.kept();
-        kept.retain(|other| other.name != one.name);
-        kept.push(one);
-    }
-
-    /// A model is not served any more.
-    pub(super) fn forget(&self, name: &str) {
-        self.kept().retain(|one| one.name != name);
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn now(&self) -> MutexGuard<'_, ServeArgs> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Checks other options of all models, and gives what takes them.
-    fn prepare(
-        self: &Arc<Maker>,
-        args: &ServeArgs,
-        models: &Arc<Models>,
-    ) -> Result<Box<dyn FnOnce()>, Error> {
-        let kept = self.kept();
-        let changes = kept.iter().filter_map(|one| one.change(args).transpose());
-        let changes = changes.collect::<Result<Vec<ModelChange>, Error>>()?;
-        let common = common(args, kept.first().map(|one| one.file.path()))?;
-        let limits = ModelLimits {
-            models: most(args, kept.len()),
-            // What was free at the start is not what is free now.
-            bytes: args.several.models_memory.unwrap_or(self.limits.bytes),
-            made: args.several.max_managed_models,
-        };
-        drop(kept);
-        let (maker, models, args) = (self.clone(), models.clone(), args.clone());
-        Ok(Box::new(move || {
-            *maker.now() = args;
-            models.change(&common, limits, changes);
-        }))
-    }
-}
-
-/// The options of the server. The names of its models are not among them.
-fn common(args: &ServeArgs, file: Option<&Path>) -> Result<Options, Error> {
-    // Without a model the name is asked for by no client.
-    args.options(file.unwrap_or(Path::new("none")))
-}
-
-/// Models in memory at once.
-fn most(args: &ServeArgs, models: usize) -> usize {
-    args.several.max_models.unwrap_or(match args.several.manage_models {
-        true => MODELS,
-        false => MODELS.min(models),
-    })
-}
-
 /// A model that can be served.
 struct Found {
     own: OwnArgs,
@@ -303,14 +139,14 @@ fn find(args: &ServeArgs) -> Result<Vec<Found>, Error> {
     }
     if let Some(folder) = args.several.models_dir.as_deref().filter(|_| args.several.manage_models)
     {
-        for manifest in keeper::manifests(folder) {
+        for manifest in manifest::manifests(folder) {
             if found.iter().any(|other| other.own.name == manifest.name) {
                 tracing::warn!("left out: there are two models with the name {}", manifest.name);
                 continue;
             }
             match model_file::open(manifest.path(folder)) {
                 Ok(file) => {
-                    let own = keeper::args(args, &manifest, file.path());
+                    let own = manifest::args(args, &manifest, file.path());
                     let own = of_all(own, manifest.name.clone());
                     let file = Stored::new(file);
                     found.push(Found { own, file, origin: Origin::Made(Box::new(manifest)) });
@@ -368,13 +204,6 @@ fn is_first_part(path: &Path) -> bool {
     }
 }
 
-/// Whether it is neither an adapter nor an image encoder.
-pub(super) fn is_model(file: &ModelFile) -> Result<bool, Error> {
-    let gguf = file.gguf()?;
-    let is_encoder = gguf.metadata().opt_str("general.architecture").ok().flatten() == Some("clip");
-    Ok(!Adapter::is_adapter(&gguf) && !is_encoder)
-}
-
 /// How many at once, and in how much memory.
 fn limits(args: &ServeArgs, models: usize) -> Result<ModelLimits, Error> {
     let machine = Machine::read()?;
@@ -386,82 +215,6 @@ fn limits(args: &ServeArgs, models: usize) -> Result<ModelLimits, Error> {
     });
     let made = args.several.max_managed_models;
     Ok(ModelLimits { models: most(args, models), bytes, made })
-}
-
-/// A model that is loaded when it is wanted.
-struct Source {
-    stored: Arc<Stored>,
-    loading: LoadOptions,
-    /// Without image encoder and draft model.
-    serving: ReplicaOptions,
-    /// It has an image encoder.
-    sees: bool,
-    args: ServeArgs,
-    /// In the place of all others.
-    template: Option<String>,
-}
-
-impl Source {
-    /// With the cores that were tuned for, if they were.
-    fn loading(&self, file: &Arc<ModelFile>) -> Result<LoadOptions, Error> {
-        let mut loading = self.loading.clone();
-        self.args.cores().choose(file, &mut loading)?;
-        Ok(loading)
-    }
-
-    fn bytes(&self) -> Result<u64, Error> {
-        let machine = Machine::read()?;
-        let file = self.stored.open()?;
-        let (loading, replicas) = (self.loading(&file)?, self.serving.replicas);
-        Ok(Replicas::bytes(&file, &machine, &loading, replicas)?)
-    }
-
-    /// How it talks.
-    fn style(&self) -> ChatStyle {
-        let mut style = self.args.style();
-        if self.template.is_some() {
-            (style.template, style.end) = (self.template.clone(), None);
-        }
-        style
-    }
-
-    fn load(&self) -> Result<Model, Error> {
-        let file = self.stored.open()?;
-        let ReplicaOptions { encoder, speculation, .. } = self.args.serving(&file)?;
-        let serving = ReplicaOptions { encoder, speculation, ..self.serving.clone() };
-        let style = self.style();
-        Ok(Model::load(&file, &self.loading(&file)?, &serving, &style, &mut |_| {})?)
-    }
-
-    fn info(&self) -> Result<Info, Error> {
-        let file = self.stored.open()?;
-        let mut info = Info::read(&file, &file.gguf()?);
-        info.template = self.style().template.or(info.template);
-        Ok(info)
-    }
-
-    fn abilities(&self) -> Result<Abilities, Error> {
-        let file = self.stored.open()?;
-        Ok(Abilities::read(&file, &self.style(), self.sees)?)
-    }
-}
-
-impl ModelSource for Source {
-    fn bytes(&self) -> Result<u64, String> {
-        Source::bytes(self).map_err(|e| e.line())
-    }
-
-    fn load(&self) -> Result<Model, String> {
-        Source::load(self).map_err(|e| e.line())
-    }
-
-    fn info(&self) -> Result<Info, String> {
-        Source::info(self).map_err(|e| e.line())
-    }
-
-    fn abilities(&self) -> Result<Abilities, String> {
-        Source::abilities(self).map_err(|e| e.line())
-    }
 }
 
 #[cfg(test)]

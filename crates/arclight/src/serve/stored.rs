@@ -1,8 +1,8 @@
-//! The file of a model that is not always loaded.
+//! Files of models that are not always loaded.
 
 use crate::error::Error;
 use crate::model_file;
-use arclight_engine::ModelFile;
+use arclight_engine::{Adapter, ModelFile};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -38,4 +38,11 @@ impl Stored {
         *open = Arc::downgrade(&file);
         Ok(file)
     }
+}
+
+/// Whether it is neither an adapter nor an image encoder.
+pub(super) fn is_model(file: &ModelFile) -> Result<bool, Error> {
+    let gguf = file.gguf()?;
+    let is_encoder = gguf.metadata().opt_str("general.architecture").ok().flatten() == Some("clip");
+    Ok(!Adapter::is_adapter(&gguf) && !is_encoder)
 }

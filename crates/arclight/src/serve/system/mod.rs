@@ -2,8 +2,11 @@
 
 #[cfg(not(unix))]
 mod other;
+mod signal;
 #[cfg(unix)]
 mod unix;
+
+pub(super) use signal::Signal;
 
 #[cfg(not(unix))]
 use other::watch;
@@ -18,14 +21,4 @@ pub(super) use unix::{Signals, allow_files, ready, reloading, stopping};
 pub(super) fn serving() {
     ready();
     watch();
-}
-
-/// What a signal wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Signal {
-    /// The server is to end.
-    End,
-    /// Options, keys and certificates are to be read again.
-    #[cfg_attr(not(unix), expect(dead_code, reason = "no signal is for that there"))]
-    Reload,
 }

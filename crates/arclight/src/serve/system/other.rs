@@ -1,6 +1,6 @@
 //! Windows: the events of a console. No service manager is told, and open files have no limit.
 
-use super::Signal;
+use super::signal::Signal;
 use std::io;
 use tokio::signal::windows::{CtrlBreak, CtrlC, CtrlClose, ctrl_break, ctrl_c, ctrl_close};
 

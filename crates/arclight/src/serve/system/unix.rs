@@ -1,6 +1,6 @@
 //! Unix: systemd's notifications, signals, the limit of open files.
 
-use super::Signal;
+use super::signal::Signal;
 use sd_notify::NotifyState;
 use std::io;
 use tokio::signal::unix::{self, SignalKind, signal};
