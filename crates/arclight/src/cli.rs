@@ -1,17 +1,13 @@
-//! The command line itself: commands, help, completions, and how its faults are told.
+//! The command line itself: commands, help, and how its faults are told.
 
-use crate::error::Error;
 use crate::report::wrap_at;
-use crate::serve::{self, settings};
+use crate::serve::args::ServeArgs;
 use crate::{
     bench, bench_serve, bench_sync, chat, convert, doctor, embed, graph_cmd, health, hub, imatrix,
-    inspect, logging, perplexity, plan, quantize, run, synth, term, topo, tune,
+    inspect, logging, perplexity, plan, quantize, run, synth, topo, tune,
 };
-use clap::error::ErrorKind;
-use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ColorChoice, Parser, Subcommand};
 use clap_complete::Shell;
-use std::ffi::OsString;
-use std::io::Write;
 
 /// LLM inference for many-core CPUs
 #[derive(Parser, Debug)]
@@ -26,7 +22,7 @@ use std::io::Write;
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    command: Command,
+    pub(crate) command: Command,
     /// Tell what is being done; twice for more
     #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 900)]
     pub(crate) verbose: u8,
@@ -70,10 +66,10 @@ Environment:
 }
 
 #[derive(Subcommand, Debug)]
-enum Command {
+pub(crate) enum Command {
     Run(run::RunArgs),
     Chat(chat::ChatArgs),
-    Serve(Box<serve::args::ServeArgs>),
+    Serve(Box<ServeArgs>),
     Embed(embed::EmbedArgs),
     Pull(hub::pull::PullArgs),
     List(hub::list::ListArgs),
@@ -136,95 +132,6 @@ impl Cli {
             _ => None,
         }
     }
-
-    pub(crate) fn run(&self) -> Result<(), Error> {
-        match &self.command {
-            Command::Run(args) => run::run(args),
-            Command::Chat(args) => chat::run(args),
-            Command::Serve(args) => serve::run(args),
-            Command::Pull(args) => hub::pull::run(args),
-            Command::List(args) => hub::list::run(args),
-            Command::Show(args) => hub::show::run(args),
-            Command::Rm(args) => hub::rm::run(args),
-            Command::Ps(args) => hub::ps::run(args),
-            Command::Health(args) => health::run(args),
-            Command::Bench(args) => bench::run(args),
-            Command::BenchServe(args) => bench_serve::run(args),
-            Command::BenchSync(args) => bench_sync::run(args),
-            Command::Embed(args) => embed::run(args),
-            Command::Perplexity(args) => perplexity::run(args),
-            Command::Inspect(args) => inspect::run(args),
-            Command::Topo(args) => topo::run(args),
-            Command::Doctor(args) => doctor::run(args),
-            Command::Plan(args) => plan::run(args),
-            Command::Tune(args) => tune::run(args),
-            Command::Graph(args) => graph_cmd::run(args),
-            Command::Convert(args) => convert::run(args),
-            Command::Quantize(args) => quantize::run(args),
-            Command::Imatrix(args) => imatrix::run(args),
-            Command::Synth(args) => synth::run(args),
-            Command::Completions { shell } => {
-                let mut script = Vec::new();
-                clap_complete::generate(*shell, &mut Cli::command(), "arclight", &mut script);
-                Ok(std::io::stdout().write_all(&script)?)
-            }
-            Command::Man { name } => man(name.as_deref()),
-        }
-    }
-}
-
-/// Prints a manual page.
-fn man(name: Option<&str>) -> Result<(), Error> {
-    let mut program = Cli::command();
-    program.build();
-    let command = match name {
-        None => program,
-        Some(name) => program.find_subcommand(name).cloned().ok_or_else(|| {
-            Error::Usage(format!("{name} is no command: arclight --help lists them"))
-        })?,
-    };
-    let mut page = Vec::new();
-    clap_mangen::Man::new(command).render(&mut page)?;
-    Ok(std::io::stdout().write_all(&page)?)
-}
-
-/// Reads the command line; prints help, version or the fault otherwise and gives the exit code.
-pub(crate) fn parse(args: Vec<OsString>) -> Result<Cli, u8> {
-    let matches = settings::matches(args);
-    let read = |matches: ArgMatches| {
-        let mut cli = Cli::from_arg_matches(&matches)?;
-        if let Command::Serve(args) = &mut cli.command {
-            settings::complete(args, &matches)?;
-        }
-        Ok(cli)
-    };
-    matches.and_then(read).map_err(|e: clap::Error| match e.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A reader that goes away has seen enough.
-            let _ = e.print();
-            0
-        }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = e.print();
-            2
-        }
-        _ => {
-            print_error(&one_line(&e.render().to_string()));
-            2
-        }
-    })
-}
-
-/// The error line.
-pub(crate) fn print_error(line: &str) {
-    if logging::is_json() {
-        tracing::error!(target: logging::NOTES, "{line}");
-        return;
-    }
-    let red = anstyle::AnsiColor::Red.on_default().bold();
-    let text = term::wrapped(&format!("error: {line}"));
-    let rest = text.strip_prefix("error:").unwrap_or_default();
-    anstream::eprintln!("{red}error:{red:#}{rest}");
 }
 
 /// clap's message without its paragraphs: the fault and the tip, with a hint to the help.
@@ -257,8 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
-        settings::command().debug_assert();
+    fn help_names_the_variable_of_the_log() {
         assert!(after_help().contains(logging::VARIABLE));
     }
 

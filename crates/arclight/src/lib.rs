@@ -41,6 +41,7 @@ mod output;
 mod perplexity;
 mod plan;
 mod profile;
+mod program;
 mod quantize;
 mod replace;
 mod report;
@@ -60,7 +61,7 @@ use std::ffi::OsString;
 
 /// Runs the program with a command line, whose first word is the program's name; the exit code.
 pub fn main(args: Vec<OsString>) -> u8 {
-    let cli = match cli::parse(args) {
+    let cli = match program::parse(args) {
         Ok(cli) => cli,
         Err(code) => return code,
     };
@@ -68,7 +69,7 @@ pub fn main(args: Vec<OsString>) -> u8 {
     if let Err(e) = logging::install(cli.verbose, cli.quiet, cli.log(), cli.logged()) {
         return fail(&e);
     }
-    match cli.run() {
+    match program::run(&cli) {
         Ok(()) => 0,
         Err(e) => fail(&e),
     }
@@ -76,7 +77,7 @@ pub fn main(args: Vec<OsString>) -> u8 {
 
 fn fail(e: &error::Error) -> u8 {
     if !e.is_silent() {
-        cli::print_error(&e.line());
+        program::print_error(&e.line());
     }
     e.exit_code()
 }
