@@ -1,7 +1,7 @@
 //! The command line itself: commands, help, and how its faults are told.
 
-use crate::report::wrap_at;
 use crate::serve::args::ServeArgs;
+use crate::wrap::wrap_at;
 use crate::{
     bench, bench_serve, bench_sync, chat, convert, doctor, embed, graph_cmd, health, hub, imatrix,
     inspect, logging, perplexity, plan, quantize, run, synth, topo, tune,

@@ -2,8 +2,8 @@
 
 use crate::error::Error;
 use crate::output::{Output, OutputArgs};
-use crate::report::wrap_at;
 use crate::term::{self, note};
+use crate::wrap::wrap_at;
 use clap::Args;
 use kernels::Kernels;
 use serde::Serialize;

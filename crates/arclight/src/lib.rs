@@ -54,6 +54,7 @@ mod synth;
 mod term;
 mod topo;
 mod tune;
+mod wrap;
 
 pub use library::{Failure, FailureKind, Opened, library_runtime, log_warnings, open};
 

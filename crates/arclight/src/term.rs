@@ -3,6 +3,7 @@
 //! Results go to standard output; everything about them goes to standard error, through `anstream`,
 //! which drops colours when nobody would see them or `NO_COLOR` is set.
 
+use crate::wrap::wrap_at;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::fmt;
 use std::io::IsTerminal;
@@ -59,7 +60,7 @@ pub(crate) fn wrapped(text: &str) -> String {
     match columns(&std::io::stderr()) {
         None => text.to_owned(),
         Some(columns) => {
-            let lines = text.lines().flat_map(|line| crate::report::wrap_at(line, columns));
+            let lines = text.lines().flat_map(|line| wrap_at(line, columns));
             lines.collect::<Vec<_>>().join("\n")
         }
     }

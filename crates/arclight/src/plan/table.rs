@@ -5,8 +5,8 @@ use super::model::NamedModel;
 use super::outcome::{Choice, Outcome, Row};
 use crate::error::Error;
 use crate::output::{Output, figure, words};
-use crate::report::wrap;
 use crate::term;
+use crate::wrap::wrap;
 use std::io::Write;
 use tune::Best;
 

@@ -1,6 +1,6 @@
 //! How evenly tokens went to experts.
 
-use super::table::percent;
+use super::rows::percent;
 use serde::Serialize;
 
 /// The choice of experts, of all layers that have some.

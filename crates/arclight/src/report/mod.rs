@@ -16,9 +16,12 @@
 mod around;
 mod counters;
 mod experts;
+mod facts;
 mod figures;
+mod phase;
 pub(crate) mod phases;
 pub(crate) mod reads;
+mod rows;
 mod table;
 mod tasks;
 mod verdict;
@@ -27,67 +30,22 @@ mod verdict;
 mod tests;
 
 pub(crate) use around::Look;
-pub(crate) use counters::{Counted, Meter, joules};
+pub(crate) use counters::{Meter, joules};
 pub(crate) use figures::NodesReport;
-pub(crate) use table::{wrap, wrap_at};
+pub(crate) use phase::Phase;
 
 use crate::error::Error;
 use crate::term;
-use arclight_engine::{Activity, Engine, NodeId, Placement, Plan};
-use figures::Facts;
+use arclight_engine::{Engine, NodeId, Placement, Plan};
+use facts::Facts;
 use reads::{ReadProbe, Reads};
 use serde::Serialize;
-use std::time::Duration;
 use tasks::Tasks;
 use topology::Machine;
 pub(crate) use why::Cause;
 
 /// Passes of the probe after an answer: the best of three is steady, and takes some 10 ms each.
 const PASSES: usize = 3;
-
-/// What the threads did for a prompt or for an answer, and how long that took.
-#[derive(Clone, Debug)]
-pub(crate) struct Phase {
-    /// Decoding token by token, not taking a prompt.
-    pub(crate) decoding: bool,
-    pub(crate) time: Duration,
-    pub(crate) activity: Activity,
-    pub(crate) counted: Counted,
-}
-
-impl Phase {
-    /// Adds another stretch of the same work.
-    pub(crate) fn add(&mut self, other: Phase) {
-        let Phase { time, activity, counted, .. } = other;
-        self.time += time;
-        self.counted.add(&counted);
-        let (to, from) = (&mut self.activity.counts, activity.counts);
-        to.steps += from.steps;
-        to.tokens += from.tokens;
-        for (to, from) in to.places.iter_mut().zip(from.places) {
-            to.weights += from.weights;
-            to.kv += from.kv;
-            to.exchanged += from.exchanged;
-        }
-        for (to, from) in self.activity.waits.iter_mut().zip(activity.waits) {
-            *to += from;
-        }
-        let experts = self.activity.experts.iter_mut().flatten();
-        experts.zip(activity.experts.into_iter().flatten()).for_each(|(to, from)| *to += from);
-        for (to, from) in self.activity.threads.iter_mut().zip(activity.threads) {
-            to.jobs.count += from.jobs.count;
-            to.jobs.nanos += from.jobs.nanos;
-            to.local.count += from.local.count;
-            to.local.nanos += from.local.nanos;
-            to.global.count += from.global.count;
-            to.global.nanos += from.global.nanos;
-            to.crossings += from.crossings;
-            to.last.count += from.last.count;
-            to.last.nanos += from.last.nanos;
-            to.tasks += from.tasks;
-        }
-    }
-}
 
 /// What is asked of the kernel once, after the work: where the pages are. The text says why it is
 /// not known.

@@ -6,9 +6,11 @@
 //! to be had in machines whose CPUs count nothing. `GHz` is what the cores ran at: cycles by time on them.
 
 use super::counters::{ControllerCount, Counted};
-use super::{Phase, table};
+use super::phase::Phase;
+use super::rows::percent;
 use crate::output::{Cell, Output, figure, words};
 use crate::term;
+use crate::wrap::wrap;
 use measure::counters::Event;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -94,7 +96,7 @@ const FIGURES: [Figure; 12] = [
         |s| s.per_thousand(s.of(Event::TlbLoadMisses)?),
     ),
     Figure {
-        shown: table::percent,
+        shown: percent,
         ..of_threads(
             "remote share of loads from memory",
             &[Event::NodeLoads, Event::NodeLoadMisses],
@@ -208,7 +210,7 @@ pub(crate) fn print<W: Write>(out: &mut Output<W>, all: &[PhaseFigure]) -> io::R
         }
     }
     out.table(rows)?;
-    let mut lines = reasons.iter().flat_map(|reason| table::wrap(reason));
+    let mut lines = reasons.iter().flat_map(|reason| wrap(reason));
     lines.try_for_each(|line| writeln!(out, "{line}"))
 }
 

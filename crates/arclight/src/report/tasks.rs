@@ -4,7 +4,7 @@
 //! Limits: matrices and split attention are cut evenly beforehand and are no tasks on a quiet machine, so an answer
 //! to one prompt has tasks of the prompt alone. Times are of the threads' own clocks around sets of tasks.
 
-use super::table::{Row, lay_out, percent};
+use super::rows::{Row, lay_out, percent};
 use serde::Serialize;
 use threads::{Health, TaskReport, TaskWarning, ThreadStats, Trouble};
 

@@ -1,9 +1,11 @@
 //! The arithmetic on made-up numbers.
 
-use super::figures::{Facts, NodesReport};
+use super::counters::Counted;
+use super::facts::Facts;
+use super::figures::NodesReport;
+use super::phase::Phase;
 use super::reads::Reads;
 use super::tasks::Tasks;
-use super::{Counted, Phase};
 use arclight_engine::{Activity, ArenaPlacement, GroupPlacement, Mode, NodeBytes, Placement, Plan};
 use graph::{Counts, PlaceCounts, WaitCounts};
 use memory::{Pages, Policy};
