@@ -89,22 +89,40 @@ pub(crate) struct TemplateArgs {
     pub(crate) parse_special: bool,
 }
 
-/// The prompt that a conversation makes, up to where the model answers. `escape`: the messages' escape character.
+/// Settings of a prompt besides the conversation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rendering {
+    /// Ask the model not to think.
+    pub(crate) no_think: bool,
+    /// The escape character of the messages.
+    pub(crate) escape: Option<char>,
+}
+
+impl Rendering {
+    /// The same for a template.
+    pub(crate) fn options(self) -> RenderOptions {
+        let Rendering { no_think, escape } = self;
+        let mut options =
+            RenderOptions { add_generation_prompt: true, escape, ..RenderOptions::default() };
+        if no_think {
+            options.extra.insert("enable_thinking".to_owned(), false.into());
+        }
+        options
+    }
+}
+
+/// The prompt that a conversation makes, up to where the model answers.
 ///
 /// # Errors
 /// When there is no template, or it refuses the conversation.
 pub(crate) fn render(
     template: Option<&ChatTemplate>,
     messages: &[Message],
-    (no_think, escape): (bool, Option<char>),
+    rendering: Rendering,
 ) -> Result<Rendered, Error> {
     let template = template.ok_or_else(no_template)?;
-    let mut options =
-        RenderOptions { add_generation_prompt: true, escape, ..RenderOptions::default() };
-    if no_think {
-        options.extra.insert("enable_thinking".to_owned(), false.into());
-    }
-    Ok(Rendered { text: template.render(messages, &options)?, escape })
+    let text = template.render(messages, &rendering.options())?;
+    Ok(Rendered { text, escape: rendering.escape })
 }
 
 /// Escapes messages before they are rendered; the escape character, if there was anything to escape.

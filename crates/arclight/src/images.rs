@@ -187,7 +187,8 @@ pub(crate) fn normalize(
 pub(crate) fn prompt(
     tokenizer: &Tokenizer,
     prompt: &Rendered,
-    (encoder, pictures): (&Encoder, &[Vec<Piece>]),
+    encoder: &Encoder,
+    pictures: &[Vec<Piece>],
 ) -> Result<Prompt, Error> {
     let pieces = encoder.processor().compose(&prompt.text, pictures).map_err(Error::refused)?;
     Prompt::of(&pieces, |text, first| Ok(tokenizer.encode_rendered(text, prompt.escape, first)?))

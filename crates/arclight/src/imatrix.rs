@@ -81,12 +81,7 @@ pub(crate) fn run(args: &ImatrixArgs) -> Result<(), Error> {
     loaded.report();
     let mut chunks = Vec::new();
     for (path, text) in &texts {
-        chunks.extend(perplexity::cut(
-            &loaded.tokenizer,
-            (path.as_path(), text.as_str()),
-            context,
-            args.chunks,
-        )?);
+        chunks.extend(perplexity::cut(&loaded.tokenizer, path, text, context, args.chunks)?);
     }
     let bar = term::count_bar("chunks", chunks.len());
     let start = Instant::now();

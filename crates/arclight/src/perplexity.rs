@@ -85,8 +85,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Error> {
     if !args.output.format.is_data() {
         loaded.report();
     }
-    let chunks =
-        cut(&loaded.tokenizer, (args.file.as_path(), text.as_str()), context, args.chunks)?;
+    let chunks = cut(&loaded.tokenizer, &args.file, &text, context, args.chunks)?;
     let bar = term::count_bar("chunks", chunks.len());
     let start = Instant::now();
     let result = measure(&mut loaded.engine, &chunks, &mut |so_far| {
@@ -117,7 +116,8 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Error> {
 /// When the text cannot be encoded, or fills no chunk.
 pub(crate) fn cut(
     tokenizer: &Tokenizer,
-    (path, text): (&Path, &str),
+    path: &Path,
+    text: &str,
     context: usize,
     most: Option<usize>,
 ) -> Result<Vec<Vec<u32>>, Error> {

@@ -3,7 +3,7 @@
 use crate::args::{ModelArg, SamplerArgs, count};
 use crate::chat::ChatArgs;
 use crate::chat::tools::McpArgs;
-use crate::chat_template::{self, TemplateArgs};
+use crate::chat_template::{self, Rendering, TemplateArgs};
 use crate::error::Error;
 use crate::images::{self, ImageArgs};
 use crate::load::{self, Loaded};
@@ -140,7 +140,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     if let Some(given) = chat_template {
         given.replace(&mut loaded)?;
     }
-    let tokens = encode(args, &loaded, (prompt, &pictures))?;
+    let tokens = encode(args, &loaded, prompt, &pictures)?;
     let mut screen = Screen::stdout();
     if !term::is_quiet() {
         loaded.report();
@@ -286,7 +286,8 @@ fn without_line_end(mut text: String) -> String {
 fn encode(
     args: &RunArgs,
     loaded: &Loaded,
-    (prompt, pictures): (&str, &[Picture]),
+    prompt: &str,
+    pictures: &[Picture],
 ) -> Result<Prompt, Error> {
     let prompt = match args.is_question() {
         // A prompt that is continued is read with its control tokens.
@@ -301,14 +302,14 @@ fn encode(
             if let Some(encoder) = &loaded.encoder {
                 images::normalize(loaded.template.as_ref(), &mut messages, encoder)?;
             }
-            let with = (args.template.no_think, escape);
-            chat_template::render(loaded.template.as_ref(), &messages, with)?
+            let rendering = Rendering { no_think: args.template.no_think, escape };
+            chat_template::render(loaded.template.as_ref(), &messages, rendering)?
         }
     };
     if let Some(encoder) = &loaded.encoder {
         let pieces = pictures.iter().map(|picture| encoder.processor().pieces(picture));
         let pieces = pieces.collect::<Result<Vec<_>, _>>().map_err(Error::refused)?;
-        return images::prompt(&loaded.tokenizer, &prompt, (encoder, &pieces));
+        return images::prompt(&loaded.tokenizer, &prompt, encoder, &pieces);
     }
     let tokens = loaded.tokenizer.encode_rendered(&prompt.text, prompt.escape, true)?;
     Ok(Prompt { tokens, images: Vec::new() })

@@ -79,7 +79,7 @@ pub(super) fn run(
         let mut loaded = load::load(file, &options, speculation)?;
         let prompt = prompt_of(&loaded, text.as_deref())?;
         for &tokens in &lengths {
-            rows.push(measure(&mut loaded, (&prompt, tokens), args.repetitions)?);
+            rows.push(measure(&mut loaded, &prompt, tokens, args.repetitions)?);
         }
     }
     let (version, repetitions) = (env!("CARGO_PKG_VERSION"), args.repetitions);
@@ -98,7 +98,8 @@ fn prompt_of(loaded: &Loaded, text: Option<&str>) -> Result<Vec<u32>, Error> {
 
 fn measure(
     loaded: &mut Loaded,
-    (prompt, tokens): (&[u32], usize),
+    prompt: &[u32],
+    tokens: usize,
     repetitions: usize,
 ) -> Result<Row, Error> {
     let threads = loaded.engine.plan().threads();
@@ -113,8 +114,8 @@ fn measure(
     };
     // The first one of each warms up.
     for repetition in 0..=repetitions {
-        let plain = write(loaded, (prompt, tokens), false)?;
-        let ahead = write(loaded, (prompt, tokens), true)?;
+        let plain = write(loaded, prompt, tokens, false)?;
+        let ahead = write(loaded, prompt, tokens, true)?;
         if plain.0 != ahead.0 {
             return Err(Error::Refused(
                 "guesses have changed the text: this is a fault".to_owned(),
@@ -134,7 +135,8 @@ fn measure(
 /// Continues the prompt: what is written, and how long it took.
 fn write(
     loaded: &mut Loaded,
-    (prompt, tokens): (&[u32], usize),
+    prompt: &[u32],
+    tokens: usize,
     guesses: bool,
 ) -> Result<(Vec<u32>, Timings), Error> {
     let request = Request {

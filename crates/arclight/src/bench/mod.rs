@@ -66,8 +66,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
                 bar.set_message(test.to_string());
                 bar.inc(1);
             };
-            let on = (&machine, replicas);
-            for f in replicas::run(&file, on, &options, &tests, args.repetitions, &told)? {
+            for f in
+                replicas::run(&file, &machine, replicas, &options, &tests, args.repetitions, &told)?
+            {
                 report.add(
                     &f.setup,
                     &f.test,

@@ -35,7 +35,8 @@ pub(crate) struct Figures {
 /// each test that all have done, the warm-up included.
 pub(crate) fn run(
     file: &ModelFile,
-    (machine, replicas): (&Machine, usize),
+    machine: &Machine,
+    replicas: usize,
     options: &LoadOptions,
     tests: &[Test],
     repetitions: usize,

@@ -6,7 +6,9 @@ mod lines;
 pub(crate) mod tools;
 
 use crate::args::{ModelArg, SamplerArgs, count};
-use crate::chat_template::{GivenTemplate, TemplateArgs, escape, render, require_template};
+use crate::chat_template::{
+    GivenTemplate, Rendering, TemplateArgs, escape, render, require_template,
+};
 use crate::error::Error;
 use crate::images::{self, ImageArgs};
 use crate::machine_args::MachineArgs;
@@ -323,15 +325,15 @@ impl Chat {
         if let Some(encoder) = encoder {
             images::normalize(template.as_ref(), &mut messages, encoder)?;
         }
-        let with = (self.no_think, escape);
+        let rendering = Rendering { no_think: self.no_think, escape };
         let prompt = match (&self.tools, template, tools) {
             (Some((_, calling)), Some(template), Some(tools)) => {
-                calling.render(template, (messages, tools), with)?
+                calling.render(template, messages, tools, rendering)?
             }
-            _ => render(template.as_ref(), &messages, with)?,
+            _ => render(template.as_ref(), &messages, rendering)?,
         };
         if let Some(encoder) = encoder {
-            return images::prompt(tokenizer, &prompt, (encoder, &images));
+            return images::prompt(tokenizer, &prompt, encoder, &images);
         }
         let tokens = tokenizer.encode_rendered(&prompt.text, prompt.escape, true)?;
         Ok(Prompt { tokens, images: Vec::new() })

@@ -1,6 +1,6 @@
 //! Tools of MCP servers in a conversation: offered to the model, asked for, called.
 
-use crate::chat_template::no_template;
+use crate::chat_template::{Rendering, no_template};
 use crate::error::Error;
 use crate::load::Loaded;
 use crate::term::note;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokenizer::{ChatTemplate, Message, RenderOptions, Rendered};
+use tokenizer::{ChatTemplate, Message, Rendered};
 
 /// Rounds of calls that an answer may have.
 pub(super) const ROUNDS: usize = 16;
@@ -249,14 +249,11 @@ impl Calling {
     pub(super) fn render(
         &self,
         template: &ChatTemplate,
-        (mut messages, mut tools): (Vec<Message>, Vec<Json>),
-        (no_think, escape): (bool, Option<char>),
+        mut messages: Vec<Message>,
+        mut tools: Vec<Json>,
+        rendering: Rendering,
     ) -> Result<Rendered, Error> {
-        let mut options =
-            RenderOptions { add_generation_prompt: true, escape, ..RenderOptions::default() };
-        if no_think {
-            options.extra.insert("enable_thinking".to_owned(), false.into());
-        }
+        let mut options = rendering.options();
         if self.needs.tools {
             normalize_tools(&mut tools, &self.needs);
             options.tools = Some(tools.into());
@@ -264,7 +261,7 @@ impl Calling {
             tell_tools(&mut messages, &tools, &self.format);
         }
         normalize_messages(&mut messages, &self.needs).map_err(Error::refused)?;
-        Ok(Rendered { text: template.render(&messages, &options)?, escape })
+        Ok(Rendered { text: template.render(&messages, &options)?, escape: rendering.escape })
     }
 
     /// Reads an answer to a prompt.

@@ -31,13 +31,17 @@ struct Host {
     prompt: f64,
 }
 
+/// A model on several machines of one kind.
+pub(super) struct Cluster<'a> {
+    pub(super) args: &'a PlanArgs,
+    pub(super) target: &'a Target,
+    pub(super) model: &'a NamedModel,
+    pub(super) layout: Layout,
+}
+
 /// Predicts and prints.
-pub(super) fn run(
-    args: &PlanArgs,
-    out: &mut Output,
-    (target, model): (&Target, &NamedModel),
-    layout: Layout,
-) -> Result<(), Error> {
+pub(super) fn run(cluster: &Cluster<'_>, out: &mut Output) -> Result<(), Error> {
+    let Cluster { args, target, model, layout } = *cluster;
     let kv = args.kv.types();
     let whole = args.model.graph(None)?;
     let cut = models::stages(&whole, layout.hosts)
@@ -73,10 +77,10 @@ pub(super) fn run(
         many: hosts::decoding(&times(|host| host.group), args.batch, row, layout.link),
         prompt: hosts::prompt(&times(|host| host.prompt), (args.prompt, part), row, layout.link),
     };
-    if out.data(&json(args, (target, model), layout, (&all, &flows)), &["/hosts"])? {
+    if out.data(&json(cluster, &all, &flows), &["/hosts"])? {
         return Ok(());
     }
-    print(args, out, (target, model), layout, (&all, &flows))
+    print(cluster, out, &all, &flows)
 }
 
 /// Bytes of what is kept of a sequence of so many tokens.
@@ -106,12 +110,12 @@ fn limit(flow: &Flow) -> String {
 }
 
 fn print(
-    args: &PlanArgs,
+    cluster: &Cluster<'_>,
     out: &mut Output,
-    (target, model): (&Target, &NamedModel),
-    layout: Layout,
-    (hosts, flows): (&[Host], &Flows),
+    hosts: &[Host],
+    flows: &Flows,
 ) -> Result<(), Error> {
+    let Cluster { args, target, model, layout } = *cluster;
     let HostLink { bandwidth, latency } = layout.link;
     writeln!(out, "machine  {}, {} of them", target.title, layout.hosts)?;
     writeln!(
@@ -166,12 +170,8 @@ fn print(
     Ok(out.table(rows)?)
 }
 
-fn json(
-    args: &PlanArgs,
-    (target, model): (&Target, &NamedModel),
-    layout: Layout,
-    (hosts, flows): (&[Host], &Flows),
-) -> Value {
+fn json(cluster: &Cluster<'_>, hosts: &[Host], flows: &Flows) -> Value {
+    let Cluster { args, target, model, layout } = *cluster;
     let flow = |flow: &Flow| {
         json!({
             "tokens_per_second": flow.tokens_per_second,

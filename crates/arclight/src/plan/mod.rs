@@ -26,6 +26,7 @@ use crate::term::note;
 use crate::topo;
 pub(crate) use args::PlanArgs;
 use at_hand::AtHand;
+use hosts::Cluster;
 use machine::{Target, find};
 use outcome::{Outcome, Question};
 
@@ -48,7 +49,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
         threads: args.threads.as_ref().map(|list| list.0.as_slice()),
     };
     if let Some(layout) = args.hosts.layout() {
-        return hosts::run(args, &mut out, (&target, &model), layout);
+        let cluster = Cluster { args, target: &target, model: &model, layout };
+        return hosts::run(&cluster, &mut out);
     }
     let outcome = Outcome::of(&target, &model, &args.engine, &question)?;
     if let Some(path) = &args.plot {

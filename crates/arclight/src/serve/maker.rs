@@ -79,7 +79,8 @@ impl Maker {
     /// A model with arguments of its own, and what it was made of. `started` is how it is loaded, `now` how it answers.
     pub(super) fn entry(
         &self,
-        (started, now): (&ServeArgs, &ServeArgs),
+        started: &ServeArgs,
+        now: &ServeArgs,
         stored: Arc<Stored>,
         recipe: &Recipe,
     ) -> Result<ModelEntry, Error> {
@@ -118,7 +119,7 @@ impl Maker {
     pub(super) fn made(&self, manifest: &Manifest, file: Arc<Stored>) -> Result<ModelEntry, Error> {
         let started = manifest::args(&self.args, manifest, file.path());
         let now = manifest::args(&self.now(), manifest, file.path());
-        let entry = self.entry((&started, &now), file, &manifest.recipe)?;
+        let entry = self.entry(&started, &now, file, &manifest.recipe)?;
         Ok(ModelEntry { made: true, ..entry })
     }
 

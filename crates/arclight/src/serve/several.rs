@@ -34,7 +34,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
             Origin::Given(_) | Origin::File(_) => Recipe::default(),
         };
         let table = args.tables.iter().any(|one| one.name == own.name).then(|| own.name.clone());
-        let mut entry = maker.entry((&own.args, &own.args), file.clone(), &recipe)?;
+        let mut entry = maker.entry(&own.args, &own.args, file.clone(), &recipe)?;
         entry.made = matches!(origin, Origin::Made(_));
         let names = &entry.options.names;
         let before = pins.len();

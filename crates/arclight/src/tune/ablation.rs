@@ -16,7 +16,7 @@ use super::cores::{built, operators_of, tuner};
 use super::lab;
 use super::measure::Steps;
 use super::requests::{STEP_TOKENS, kinds};
-use super::schedules::{self, Effort, Limits};
+use super::schedules::{self, Effort, Limits, Sizes};
 use super::tree::Base;
 use crate::error::Error;
 use crate::load;
@@ -266,7 +266,7 @@ impl Search<'_> {
             shown: true,
             effort,
         };
-        let sizes = (STEP_TOKENS as usize, BATCH as usize);
+        let sizes = Sizes { largest: STEP_TOKENS as usize, together: BATCH as usize };
         let (mut outcome, _) = schedules::find(steps, plans, self.kinds, sizes, &limits);
         outcome.complete &= outcome.schedules.complete;
         Ok((outcome, start.elapsed()))

@@ -47,7 +47,8 @@ impl Target {
                 known.title.to_owned(),
                 known.machine(),
                 known.model(),
-                (args, shared),
+                args,
+                shared,
                 notes,
             );
             return target.map(Some);
@@ -78,7 +79,7 @@ impl Target {
         if !like.timed {
             notes.push(NOT_TIMED.to_owned());
         }
-        Target::new(title, machine, model, (args, vec![]), notes).map(Some)
+        Target::new(title, machine, model, args, vec![], notes).map(Some)
     }
 
     /// What is planted takes the place of what is known.
@@ -86,7 +87,8 @@ impl Target {
         title: String,
         machine: Machine,
         model: MachineModel,
-        (args, known): (&TuneArgs, Vec<Sharing>),
+        args: &TuneArgs,
+        known: Vec<Sharing>,
         mut notes: Vec<String>,
     ) -> Result<Target, Error> {
         let planted = !args.contention.is_empty();

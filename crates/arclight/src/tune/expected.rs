@@ -48,7 +48,9 @@ impl Expectation {
         file: &ModelFile,
         kv: KvTypes,
         outcome: &Outcome,
-        (kinds, together, default): (&[StepKind], usize, usize),
+        kinds: &[StepKind],
+        together: usize,
+        default: usize,
     ) -> Result<Threads, Error> {
         let Expectation(target) = self;
         let gguf = file.gguf()?;

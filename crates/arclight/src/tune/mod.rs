@@ -40,7 +40,7 @@ use neighbours::{Among, Neighbour};
 use printed::{Kept, print};
 use questions::{QUICK, Questions};
 use requests::{STEP_TOKENS, kinds, seconds, trace};
-use schedules::{Effort, Limits};
+use schedules::{Effort, Limits, Sizes};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -130,10 +130,11 @@ fn tune(
     if replicas > 1 {
         note!("{replicas} replicas, {together} at a time on each");
     }
-    let Ended { outcome, kinds, trail } = search((depth, effort), trace, &site)?;
+    let Ended { outcome, kinds, trail } = search(depth, effort, trace, &site)?;
     let default = topology::layout(&parts[0], None, None)?.threads();
-    let known = (&kinds[..], together, default);
-    let threads = expectation.map(|e| e.threads(file, kv, &outcome, known)).transpose()?;
+    let threads = expectation
+        .map(|e| e.threads(file, kv, &outcome, &kinds, together, default))
+        .transpose()?;
     let trace = seconds(&kinds, &outcome.measured, |m| m.after) / replicas as f64;
     let profile = owner.profile(outcome, start.elapsed());
     stored::keep(&path, &profile.text())?;
@@ -194,7 +195,8 @@ impl TuneArgs {
 fn exchange(
     steps: &mut Among<'_>,
     outcome: Outcome,
-    (kinds, hidden): (&[StepKind], usize),
+    kinds: &[StepKind],
+    hidden: usize,
     over: &dyn Fn() -> bool,
 ) -> Outcome {
     let from = Plan::new(vec![]).scatter_elements;
@@ -251,7 +253,8 @@ struct Ended {
 
 /// Searches until it is done, time is up or Ctrl-C is pressed.
 fn search(
-    (depth, effort): (Depth<'_>, Effort),
+    depth: Depth<'_>,
+    effort: Effort,
     trace: &Trace,
     site: &Site<'_>,
 ) -> Result<Ended, Error> {
@@ -335,12 +338,12 @@ fn search(
                 let interrupted = || over(budget);
                 let limits =
                     Limits { time, clock: &clock, interrupted: &interrupted, shown: true, effort };
-                let sizes = (STEP_TOKENS as usize, together);
+                let sizes = Sizes { largest: STEP_TOKENS as usize, together };
                 schedules::find(&mut steps, plans, &kinds, sizes, &limits)
             });
             found.map(|(outcome, words)| {
                 let over = || over(budget);
-                (exchange(&mut steps, outcome, (&kinds, hidden), &over), words)
+                (exchange(&mut steps, outcome, &kinds, hidden, &over), words)
             })
         }
     };

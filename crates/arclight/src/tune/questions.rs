@@ -2,7 +2,7 @@
 
 use super::lab::Lab;
 use super::requests::ends;
-use super::schedules::{self, Limits};
+use super::schedules::{self, Limits, Sizes};
 use std::time::Duration;
 use tune::tuner::{Choice, Outcome, Quick, Start, StepKind, TuneProgress};
 
@@ -45,6 +45,7 @@ impl Questions {
         if time.is_zero() || interrupted() {
             return Ok((found, None));
         }
-        Ok(schedules::find(lab, vec![found], kinds, (1, 1), &Limits { time, ..*limits }))
+        let one = Sizes { largest: 1, together: 1 };
+        Ok(schedules::find(lab, vec![found], kinds, one, &Limits { time, ..*limits }))
     }
 }

@@ -48,18 +48,27 @@ impl Limits<'_> {
     }
 }
 
+/// Sizes of the steps whose matrices are tuned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Maximum number of tokens in a step.
+    pub(super) largest: usize,
+    /// Rows of logits.
+    pub(super) together: usize,
+}
+
 /// Searches schedules for the best plans, which stand best first, and gives that which is the fastest then, with
-/// what is to be told of it. `largest` is the tokens of a step at most, `together` the rows of logits.
+/// what is to be told of it.
 pub(super) fn find(
     lab: &mut dyn Lab,
     plans: Vec<Outcome>,
     kinds: &[StepKind],
-    (largest, together): (usize, usize),
+    sizes: Sizes,
     limits: &Limits<'_>,
 ) -> (Outcome, Option<String>) {
     let start = (limits.clock)();
-    let mut tuning = Tuning { lab, kinds, largest, together, limits, start, plans: 0 };
-    let contest = Contest { kinds, largest, repetitions: REPETITIONS };
+    let mut tuning = Tuning { lab, kinds, sizes, limits, start, plans: 0 };
+    let contest = Contest { kinds, largest: sizes.largest, repetitions: REPETITIONS };
     let (bar, mut begun) = (limits.bar("tuned", 0), None);
     let won = contest.run(&mut tuning, plans, &mut |progress| {
         // Those who tune have a bar of their own.
@@ -103,8 +112,7 @@ fn words(won: &Won) -> Option<String> {
 struct Tuning<'a> {
     lab: &'a mut dyn Lab,
     kinds: &'a [StepKind],
-    largest: usize,
-    together: usize,
+    sizes: Sizes,
     limits: &'a Limits<'a>,
     /// What the clock said when it began.
     start: Duration,
@@ -207,7 +215,7 @@ impl Tuning<'_> {
         let (mut all, mut from): (Vec<Work<'p>>, _) = (Vec::new(), 0);
         let going = || false;
         for row in plan.table.rows() {
-            let most = (row.up_to as usize).min(self.largest);
+            let most = (row.up_to as usize).min(self.sizes.largest);
             if most <= from {
                 break; // Larger steps are not tuned.
             }
@@ -216,7 +224,7 @@ impl Tuning<'_> {
             let candidate = candidate(plan, &row.level);
             let run = Box::new(|task| self.lab.run(&candidate, task));
             let mut products = Products::of(run, &going, self.limits.effort.splits)?;
-            let mut problems = [(Vec::new(), most), (Vec::new(), self.together.min(most))];
+            let mut problems = [(Vec::new(), most), (Vec::new(), self.sizes.together.min(most))];
             for problem in products.problems.clone() {
                 // A matrix that steps have fewer rows for than tokens makes logits.
                 let (of, most) = &mut problems[usize::from(!products.has(&problem, most))];
