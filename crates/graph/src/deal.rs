@@ -50,7 +50,8 @@ impl Shard {
         shapes: impl Iterator<Item = Option<MatrixShape>>,
         teams: &[usize],
         segments: usize,
-        (schedules, kernels): (&Schedules, &Kernels),
+        schedules: &Schedules,
+        kernels: &Kernels,
     ) -> Result<(), Error> {
         (self.levels, self.deals) = (Vec::new(), Vec::new());
         for (shape, &threads) in shapes.zip(teams) {
@@ -125,7 +126,8 @@ impl Shard {
     pub(crate) fn block(
         &self,
         how: How,
-        (schedules, kernels): (&Schedules, &Kernels),
+        schedules: &Schedules,
+        kernels: &Kernels,
         tokens: usize,
     ) -> Block {
         let block = |part: &Packed| kernels.block(schedules.resolve(how, part.ty), part.ty, tokens);

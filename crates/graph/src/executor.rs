@@ -289,26 +289,25 @@ impl Executor {
         let (replicas, kernels) = (&self.replicas, self.kernels);
         let policy = replicas[0].plan.tasks;
         let shares = self.shares_products && policy.is_some_and(threads::Policy::steals);
-        let step = (parts, level, shares);
         if let Some(shadow) = &self.storage.places.shadow {
             shadow.begin(parts.len() + replicas[0].plan.groups.len());
         }
         match &mut self.recorder {
             _ if let Some(squares) = &self.squares => {
                 self.pool.run_on(level, &|worker| {
-                    exec::run(replicas, kernels, step, worker, &mut &*squares);
+                    exec::run(replicas, kernels, parts, level, shares, worker, &mut &*squares);
                 })?;
             }
             None => {
                 self.pool.run_on(level, &|worker| {
-                    exec::run(replicas, kernels, step, worker, &mut ());
+                    exec::run(replicas, kernels, parts, level, shares, worker, &mut ());
                 })?;
             }
             Some(recorder) => {
                 recorder.begin_step(parts, level, parts.len() + self.replicas[0].plan.groups.len());
                 let log = |worker: &Worker| recorder.watch(worker.thread());
                 let ran = self.pool.run_on(level, &|worker| {
-                    exec::run(replicas, kernels, step, worker, &mut *log(worker));
+                    exec::run(replicas, kernels, parts, level, shares, worker, &mut *log(worker));
                 });
                 recorder.end_step();
                 ran?;

@@ -59,7 +59,8 @@ impl Inset<'_> {
 /// Checks the insets of sequence `at` of a step, whose rows have `width` elements; `new` are the positions in the step.
 pub(crate) fn check(
     insets: &[Inset<'_>],
-    (at, new): (usize, Range<usize>),
+    at: usize,
+    new: Range<usize>,
     width: usize,
 ) -> Result<(), Error> {
     let bad = |what: String| Err(Error::BadStep(format!("sequence {at}: {what}")));
@@ -172,7 +173,7 @@ mod tests {
         let rows = [0.0; 12];
         let image = Inset { at: 2, len: 3, rows: &rows, span: 3, ..PLAIN };
         let refused = |insets: &[Inset<'_>], new| {
-            check(insets, (0, new), 4).err().map(|error| error.to_string()).unwrap_or_default()
+            check(insets, 0, new, 4).err().map(|error| error.to_string()).unwrap_or_default()
         };
         assert_eq!(refused(&[image], 0..4), "");
         assert!(refused(&[image, image], 0..9).contains("within what is before"));
@@ -183,7 +184,7 @@ mod tests {
         assert!(refused(&[together], 0..4).contains("must be one step"));
         assert_eq!(refused(&[together], 0..5), "");
         assert!(refused(&[Inset { runs: &[2], ..image }], 0..9).contains("ascend to their number"));
-        let error = check(&[image], (0, 0..9), 0).unwrap_err().to_string();
+        let error = check(&[image], 0, 0..9, 0).unwrap_err().to_string();
         assert!(error.contains("takes no rows"), "{error}");
     }
 }

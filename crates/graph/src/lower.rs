@@ -202,7 +202,8 @@ impl Lowering<'_> {
     /// Appends an instruction that is dealt by rows.
     pub(crate) fn push_rows(
         &mut self,
-        (layer, domain): (Option<usize>, Domain),
+        layer: Option<usize>,
+        domain: Domain,
         work: Work,
         does: impl Instruction + 'static,
     ) {
@@ -216,7 +217,7 @@ impl Lowering<'_> {
 
     /// As [`Lowering::push_rows`], of an operator and the rows of its result.
     pub(crate) fn emit_rows(&mut self, node: &Node, work: Work, does: impl Instruction + 'static) {
-        self.push_rows((node.layer, self.graph.bundle(node.out).domain), work, does);
+        self.push_rows(node.layer, self.graph.bundle(node.out).domain, work, does);
     }
 
     /// How row-wise work on an operator's result is dealt.
@@ -322,7 +323,7 @@ impl Lowering<'_> {
         for rope in 0..self.graph.ropes.len() {
             let bytes = self.graph.ropes[rope].inv_freq.len() * 2 * size_of::<f32>();
             let out = self.buffers.rope(rope, bytes);
-            self.push_rows((None, Domain::Tokens), Work::Rows, RopeTableInstr { rope, out });
+            self.push_rows(None, Domain::Tokens, Work::Rows, RopeTableInstr { rope, out });
         }
     }
 
@@ -354,7 +355,7 @@ impl Lowering<'_> {
         let (domain, width) = (self.graph.bundle(x).domain, self.graph.bundle(x).width);
         let (work, from) = (self.variant.work(domain), self.handoffs(x));
         let out = self.buffer("x", x, None, work);
-        self.push_rows((None, domain), work, ReceiveInstr { from, out, width });
+        self.push_rows(None, domain, work, ReceiveInstr { from, out, width });
         self.values.insert(x, out);
     }
 
@@ -363,7 +364,7 @@ impl Lowering<'_> {
         let x = self.crossing(at);
         let (domain, width) = (self.graph.bundle(x).domain, self.graph.bundle(x).width);
         let (x, to) = (self.value(x), self.handoffs(x));
-        self.push_rows((None, domain), Work::Rows, SendInstr { x, to, width });
+        self.push_rows(None, domain, Work::Rows, SendInstr { x, to, width });
     }
 
     /// Which of the model's mixtures has the slots `slots`.

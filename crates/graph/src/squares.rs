@@ -77,7 +77,8 @@ impl Squares {
         &self,
         matrix: MatrixId,
         member: usize,
-        (first, squares): (usize, &[f64]),
+        first: usize,
+        squares: &[f64],
         rows: usize,
     ) {
         let Sums { cols, members, .. } = &self.of[matrix.0 as usize];

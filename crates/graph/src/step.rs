@@ -401,10 +401,11 @@ impl StepInput {
                     "sequence {at} has {tokens} tokens, of which every {step} give one output"
                 )));
             }
-            inset::check(seq.insets, (at, seq.past..seq.past + seq.tokens.len()), ids.width)?;
+            let new = seq.past..seq.past + seq.tokens.len();
+            inset::check(seq.insets, at, new, ids.width)?;
         }
         for (c, class) in self.classes.iter_mut().enumerate() {
-            class.check(sequences.clone(), (c, classes[c]), pages[c], self.stamp)?;
+            class.check(sequences.clone(), c, classes[c], pages[c], self.stamp)?;
             class.set(sequences.clone(), c, classes[c]);
         }
         for seq in sequences.clone() {
@@ -506,7 +507,8 @@ impl Class {
     fn check<'s>(
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
-        (class, keep): (usize, Keep),
+        class: usize,
+        keep: Keep,
         pages: usize,
         stamp: u64,
     ) -> Result<(), Error> {

@@ -40,7 +40,8 @@ pub(crate) struct Owned {
 pub(crate) fn product(
     id: MatrixId,
     matrix: &Matrix,
-    (place, of): (usize, RowsOf),
+    place: usize,
+    of: RowsOf,
     owned: impl Fn(usize) -> Owned,
 ) -> Vec<Line> {
     let mut lines = Lines(Vec::new());
@@ -178,7 +179,7 @@ impl<'a> Entry<'a> {
     /// A product and what it reads; where it writes is the caller's to say.
     pub(crate) fn product(&mut self, id: MatrixId, acts: Operand) {
         let (desk, matrix) = (self.desk, self.desk.graph.matrix(id));
-        let own = product(id, matrix, (desk.place, self.rows), |p| desk.owned(matrix, p));
+        let own = product(id, matrix, desk.place, self.rows, |p| desk.owned(matrix, p));
         self.lines.0.extend(own);
         self.acts(matrix, acts, 1);
     }
@@ -194,7 +195,7 @@ impl<'a> Entry<'a> {
     }
 
     /// The products with the experts that were chosen, and what they read.
-    pub(crate) fn experts(&mut self, id: MatrixId, (route, chosen): (usize, usize), acts: Operand) {
+    pub(crate) fn experts(&mut self, id: MatrixId, route: usize, chosen: usize, acts: Operand) {
         let (desk, matrix) = (self.desk, self.desk.graph.matrix(id));
         let bank = matrix.bank.as_ref().expect("a bank of experts");
         let each = matrix.parts.len() / bank.classes();

@@ -328,7 +328,7 @@ impl Builder<'_> {
         ];
         let mut parts = Vec::with_capacity(rows.len());
         for (tensor, of, first, layout, (rows, cut)) in rows {
-            parts.push(self.part((tensor, of), (first, layout), (rows, hidden), cut)?);
+            parts.push(self.part(tensor, of, first, layout, (rows, hidden), cut)?);
         }
         Ok(self.add_matrix("qkv+gate", SplitBy::Rows, parts))
     }
@@ -336,8 +336,10 @@ impl Builder<'_> {
     /// Rows of a tensor of so many rows that are a part of a matrix.
     pub(super) fn part(
         &mut self,
-        (name, of): (&str, usize),
-        (first, layout): (usize, Layout),
+        name: &str,
+        of: usize,
+        first: usize,
+        layout: Layout,
         (rows, cols): (usize, usize),
         cut: Cut,
     ) -> Result<Part, Error> {

@@ -202,7 +202,8 @@ impl Builder<'_> {
                 (Some(turns), Some(len)) => Layout::Turns(Turns { len, ..turns }),
                 _ => part.layout,
             };
-            declared.push(self.part(part.tensor, (part.first, layout), (rows, hidden), cut)?);
+            let (name, of) = part.tensor;
+            declared.push(self.part(name, of, part.first, layout, (rows, hidden), cut)?);
         }
         Ok(self.add_matrix("in", SplitBy::Rows, declared))
     }

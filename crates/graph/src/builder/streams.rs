@@ -8,6 +8,7 @@ use crate::placement::{Cut, Placement};
 use crate::recurrent::{Above, Modulation, columns};
 use crate::tensor::Bundle;
 use crate::weight::{Layout, MatrixId, Part, SplitBy, VectorId};
+use std::ops::Range;
 
 impl Builder<'_> {
     /// Declares the matrices of a tensor `[count, width, width]`, which every node has, as one matrix.
@@ -20,7 +21,7 @@ impl Builder<'_> {
         tensor: &str,
         (count, width): (usize, usize),
     ) -> Result<MatrixId, Error> {
-        self.of_stacked(what, tensor, (count, width), (0, count))
+        self.of_stacked(what, tensor, (count, width), 0..count)
     }
 
     /// The same as a matrix each.
@@ -33,22 +34,23 @@ impl Builder<'_> {
         tensor: &str,
         (count, width): (usize, usize),
     ) -> Result<Vec<MatrixId>, Error> {
-        (0..count).map(|at| self.of_stacked(what, tensor, (count, width), (at, 1))).collect()
+        let one = |at| self.of_stacked(what, tensor, (count, width), at..at + 1);
+        (0..count).map(one).collect()
     }
 
-    /// `some` of them from `first` on.
+    /// Some of them, as one matrix.
     fn of_stacked(
         &mut self,
         what: &str,
         tensor: &str,
         (count, width): (usize, usize),
-        (first, some): (usize, usize),
+        some: Range<usize>,
     ) -> Result<MatrixId, Error> {
         let ty = self.wanted_bank(tensor, count, width, width)?;
         let scale = self.scale(tensor, ty, 1)?;
-        let rows = some * width;
+        let rows = some.len() * width;
         let cut = Cut::replicated(vec![0..rows; self.graph.nodes]);
-        let (first, layout) = (first * width, Layout::Rows);
+        let (first, layout) = (some.start * width, Layout::Rows);
         let part = Part { first, scale, layout, ..Part::plain(tensor, ty, (rows, width), cut) };
         Ok(self.add_matrix(what, SplitBy::Rows, vec![part]))
     }
@@ -58,13 +60,13 @@ impl Builder<'_> {
         let (width, _) = self.expect(x, Placement::Replicated, "streams");
         let (others, _) = self.expect(y, Placement::Replicated, "streams");
         let count = others / width + 1;
-        self.streams((x, Some(y), None), (count, count * width), Streams::Begin { least })
+        self.streams(x, Some(y), None, count, count * width, Streams::Begin { least })
     }
 
     /// [`Streams::Predict`].
     pub fn predict(&mut self, x: Bundle, scores: Bundle, table: VectorId) -> Bundle {
         let (count, width) = self.counted(x, scores);
-        self.streams((x, None, Some(scores)), (count, count * width), Streams::Predict { table })
+        self.streams(x, None, Some(scores), count, count * width, Streams::Predict { table })
     }
 
     /// [`Streams::Correct`].
@@ -77,7 +79,7 @@ impl Builder<'_> {
         let (count, width) = self.counted(x, scores);
         assert_eq!(self.expect(y, Placement::Replicated, "streams").0, width, "a stream");
         let what = Streams::Correct { active, table };
-        self.streams((x, Some(y), Some(scores)), (count, count * width), what)
+        self.streams(x, Some(y), Some(scores), count, count * width, what)
     }
 
     /// [`Streams::Take`]: one of `count` streams.
@@ -88,7 +90,7 @@ impl Builder<'_> {
         factor: Option<VectorId>,
     ) -> Bundle {
         let (all, _) = self.expect(x, Placement::Replicated, "streams");
-        self.streams((x, None, None), (count, all / count), Streams::Take { at, factor })
+        self.streams(x, None, None, count, all / count, Streams::Take { at, factor })
     }
 
     /// [`Streams::TakeTwice`]: one of `count` streams and its norm.
@@ -99,14 +101,14 @@ impl Builder<'_> {
         (norm, scale): (Norm, f32),
     ) -> Bundle {
         let (all, _) = self.expect(x, Placement::Replicated, "streams");
-        self.streams((x, None, None), (count, all / count), Streams::TakeTwice { at, norm, scale })
+        self.streams(x, None, None, count, all / count, Streams::TakeTwice { at, norm, scale })
     }
 
     /// [`Streams::Spread`].
     pub fn spread(&mut self, x: Bundle, y: Bundle) -> Bundle {
         let (all, _) = self.expect(x, Placement::Replicated, "streams");
         let (width, _) = self.expect(y, Placement::Replicated, "streams");
-        self.streams((x, Some(y), None), (all / width, all), Streams::Spread)
+        self.streams(x, Some(y), None, all / width, all, Streams::Spread)
     }
 
     /// [`Streams::Merge`]: `y`, brought to the length of `like`, comes to `x`.
@@ -117,7 +119,7 @@ impl Builder<'_> {
         (least, scale): (f32, f32),
     ) -> Bundle {
         let (width, _) = self.expect(x, Placement::Replicated, "streams");
-        self.streams((x, Some(y), Some(like)), (1, width), Streams::Merge { least, scale })
+        self.streams(x, Some(y), Some(like), 1, width, Streams::Merge { least, scale })
     }
 
     /// How many streams `x` is, by the scores of each, and the width of one.
@@ -129,8 +131,11 @@ impl Builder<'_> {
 
     fn streams(
         &mut self,
-        (x, y, z): (Bundle, Option<Bundle>, Option<Bundle>),
-        (count, width): (usize, usize),
+        x: Bundle,
+        y: Option<Bundle>,
+        z: Option<Bundle>,
+        count: usize,
+        width: usize,
         what: Streams,
     ) -> Bundle {
         let (_, domain) = self.expect(x, Placement::Replicated, what.name());

@@ -200,7 +200,8 @@ impl<'a> Grant<'a> {
     fn note(
         &self,
         block: Block,
-        (stride, rows): (usize, &Range<usize>),
+        stride: usize,
+        rows: &Range<usize>,
         bytes: &Range<usize>,
         write: bool,
     ) {
@@ -215,8 +216,8 @@ impl<'a> Grant<'a> {
             self.noted[self.next.replace((self.next.get() + 1) % NOTED.max(1))].set(of);
             let who = Who { thread: self.thread, place: self.place };
             for row in rows.clone() {
-                let at = (block.addr() + row * stride + bytes.start, bytes.len());
-                if let Some(other) = shadow.touch(at, write, who, moment) {
+                let at = block.addr() + row * stride + bytes.start;
+                if let Some(other) = shadow.touch(at, bytes.len(), write, who, moment) {
                     let (name, does) = (self.name(), if write { "writes" } else { "reads" });
                     panic!(
                         "thread {} {does} row {row} in {name}, {moment:?}: {other}",
@@ -246,7 +247,7 @@ impl<'a> Source<'a> {
     fn check(&self, rows: &Range<usize>, bytes: &Range<usize>) {
         let fine = self.first <= rows.start && rows.end <= self.end;
         self.grant.check(self.buf, fine, rows);
-        self.grant.note(self.block, (self.stride, rows), bytes, false);
+        self.grant.note(self.block, self.stride, rows, bytes, false);
     }
 
     /// The first `width` f32 of a row.
@@ -346,7 +347,7 @@ impl Target<'_> {
     /// The same of a row, and those of the row after it; both of the thread's share.
     pub(crate) fn bytes_and_next(&mut self, row: usize, bytes: usize) -> (&mut [u8], &[u8]) {
         self.check(&(row..row + 2), &(0..bytes.div_ceil(size_of::<f32>())));
-        self.grant.note(self.block, (self.stride, &(row..row + 1)), &(0..bytes), true);
+        self.grant.note(self.block, self.stride, &(row..row + 1), &(0..bytes), true);
         // SAFETY: the contract of `Grant::target`; the slice borrows the only target of the buffer.
         let both = unsafe { self.block.sub(row * self.stride, 2 * self.stride).as_mut_slice() };
         let (own, next) = both.split_at_mut(self.stride);
@@ -355,14 +356,14 @@ impl Target<'_> {
 
     fn whole_row<T: Pod>(&mut self, row: usize, bytes: usize) -> &mut [T] {
         self.check(&(row..row + 1), &(0..bytes.div_ceil(size_of::<f32>())));
-        self.grant.note(self.block, (self.stride, &(row..row + 1)), &(0..bytes), true);
+        self.grant.note(self.block, self.stride, &(row..row + 1), &(0..bytes), true);
         // SAFETY: the contract of `Grant::target`; the slice borrows the only target of the buffer.
         unsafe { self.block.sub(row * self.stride, self.stride).as_mut_slice::<T>() }
     }
 
     /// Columns `cols` of rows `rows` of f32; only of the thread's share.
     pub(crate) fn columns(&mut self, rows: Range<usize>, cols: Range<usize>) -> RowsMut<'_, f32> {
-        self.columns_of((self.block, self.stride), rows, cols)
+        self.columns_of(self.block, self.stride, rows, cols)
     }
 
     /// The same of the copy in another place.
@@ -375,8 +376,8 @@ impl Target<'_> {
         let fine = self.everywhere || place == self.grant.place;
         self.grant.check(self.buf, fine, &rows);
         let storage = self.grant.storage;
-        let there = (storage.on(self.buf, place), storage.stride(self.buf, place));
-        self.columns_of(there, rows, cols)
+        let (block, stride) = (storage.on(self.buf, place), storage.stride(self.buf, place));
+        self.columns_of(block, stride, rows, cols)
     }
 
     /// Whether its rows are the caller's.
@@ -386,13 +387,14 @@ impl Target<'_> {
 
     fn columns_of(
         &mut self,
-        (block, stride): (Block, usize),
+        block: Block,
+        stride: usize,
         rows: Range<usize>,
         cols: Range<usize>,
     ) -> RowsMut<'_, f32> {
         self.check(&rows, &cols);
         let bytes = cols.start * size_of::<f32>()..cols.end * size_of::<f32>();
-        self.grant.note(block, (stride, &rows), &bytes, true);
+        self.grant.note(block, stride, &rows, &bytes, true);
         let stride = stride / size_of::<f32>();
         assert!(cols.end <= stride && rows.end * stride * size_of::<f32>() <= block.len());
         let at = rows.start * stride + cols.start;
@@ -424,7 +426,7 @@ impl StatePages<'_> {
     #[track_caller]
     fn check(&self, block: Block, write: bool) {
         assert!(self.writes || !write, "{} writes a state that it reads", self.grant.name());
-        self.grant.note(block, (0, &(0..1)), &(0..block.len()), write);
+        self.grant.note(block, 0, &(0..1), &(0..block.len()), write);
     }
 
     /// A piece of a page.
@@ -453,7 +455,7 @@ impl StatePages<'_> {
     }
 
     /// Copies such pieces from one page to another.
-    pub(crate) fn copy_fixed(&mut self, (from, to): (PageId, PageId), pieces: Range<usize>) {
+    pub(crate) fn copy_fixed(&mut self, from: PageId, to: PageId, pieces: Range<usize>) {
         assert_ne!(from, to, "a state is kept in a page of its own");
         let [from, to] = [from, to].map(|page| self.layout.run(page, pieces.clone()));
         self.check(from, false);

@@ -12,7 +12,7 @@ use super::Thread;
 use super::access::{Source, StatePages, Target};
 use super::items::{Items, TileOrder};
 use super::keys::{Keys, Spans, TILE_ROWS_MAX, page};
-use super::placing::Placing;
+use super::placing::{Layer, Placing};
 use crate::op::{Attention, Heads};
 use crate::operators::HeadInputs;
 use crate::state::KvType;
@@ -138,7 +138,8 @@ impl<'a> Thread<'a> {
     fn added<'s>(
         &self,
         spec: &Attention,
-        (tokens, heads): (Range<usize>, Range<usize>),
+        tokens: Range<usize>,
+        heads: Range<usize>,
         keys: &Keys<'_>,
         room: &'s mut AddedRoom<'a>,
     ) -> ByDistance<'s> {
@@ -187,13 +188,14 @@ impl<'a> Thread<'a> {
     /// them.
     fn attend(
         &self,
-        (spec, cache): (&Attention, &StatePages<'_>),
+        layer: Layer<'_, &StatePages<'_>>,
         keys: &Keys<'_>,
         rows_of: &Rowset<'_>,
         next: Option<Keys<'_>>,
         kernel: &mut [f32],
         out: &mut [f32],
     ) {
+        let Layer { spec, cache } = layer;
         let (q, quants) = (rows_of.q, rows_of.quants);
         let Spans { starts, limits } = rows_of.spans;
         let head_dim = spec.heads.stored(cache.kv());
@@ -213,8 +215,8 @@ impl<'a> Thread<'a> {
             true => KvQueries::Quants(&quants[..rows * q8_row_bytes(head_dim)]),
             false => KvQueries::Floats(q),
         };
-        let k = Half::new(kv.keys, cache, (class, keys), false);
-        let v = (!spec.heads.shared).then(|| Half::new(kv.values, cache, (class, keys), true));
+        let k = Half::new(kv.keys, cache, class, keys, false);
+        let v = (!spec.heads.shared).then(|| Half::new(kv.values, cache, class, keys, true));
         let (k, added) = (k.pages(), rows_of.added);
         // Latents have no values of their own.
         let values = v.as_ref().map_or(k, Half::pages);
@@ -238,17 +240,16 @@ impl<'a> Thread<'a> {
     }
 
     /// Items are (query tile, KV head), dealt in turn: late tiles see more keys than early ones.
-    #[expect(clippy::too_many_arguments, reason = "what the instruction names, room and the pool")]
     pub(crate) fn attend_fused(
         &self,
         qkv: Source<'_>,
         place: HeadInputs<Source<'_>>,
-        spec: &Attention,
-        cache: &StatePages<'_>,
+        layer: Layer<'_, &StatePages<'_>>,
         mut out: Target<'_>,
         scratch: &mut [f32],
         w: &mut Worker,
     ) {
+        let Layer { spec, cache } = layer;
         let heads = &spec.heads;
         let (dim, stored) = (heads.dim, self.stored(spec));
         let state = attn_state_len(stored);
@@ -310,7 +311,7 @@ impl<'a> Thread<'a> {
                 let mut room = AddedRoom::new();
                 let own_tokens = tile.start + before..tile.start + before + seeing;
                 let rowset = Rowset {
-                    added: self.added(spec, (own_tokens, queries.clone()), &keys, &mut room),
+                    added: self.added(spec, own_tokens, queries.clone(), &keys, &mut room),
                     q: &s.q[from * stored..][..rows * stored],
                     quants: &s.quants[quants_len(from, stored) * size_of::<f32>()..],
                     spans,
@@ -319,10 +320,10 @@ impl<'a> Thread<'a> {
                 // For the others this is the first range in which they see a key.
                 let going_on = own.iter().take_while(|t| t.chunks().start < chunk).count();
                 if going_on == 0 {
-                    self.attend((spec, cache), &keys, &rowset, next, s.kernel, acc);
+                    self.attend(layer, &keys, &rowset, next, s.kernel, acc);
                 } else {
                     let part = &mut s.part[..rows * state];
-                    self.attend((spec, cache), &keys, &rowset, next, s.kernel, part);
+                    self.attend(layer, &keys, &rowset, next, s.kernel, part);
                     let (acc, new) = acc.split_at_mut(going_on * group * state);
                     let (part, first) = part.split_at(acc.len());
                     self.step.kernels.attn_merge(acc, part, stored);
@@ -357,17 +358,16 @@ impl<'a> Thread<'a> {
     /// Items are (token, KV head, KV range), dealt in runs. With `append`, the item of a token's last range
     /// appends its key and value first. States of ranges that
     /// a thread folds are left in the row of the last of them.
-    #[expect(clippy::too_many_arguments, reason = "what the instruction names, and room")]
     pub(crate) fn attend_split(
         &self,
         qkv: Source<'_>,
         place: HeadInputs<Source<'_>>,
         append: bool,
-        spec: &Attention,
-        mut cache: StatePages<'_>,
+        layer: Layer<'_, StatePages<'_>>,
         mut states: Target<'_>,
         scratch: &mut [f32],
     ) {
+        let Layer { spec, mut cache } = layer;
         let heads = &spec.heads;
         let (dim, stored) = (heads.dim, self.stored(spec));
         let state = attn_state_len(stored);
@@ -402,13 +402,14 @@ impl<'a> Thread<'a> {
             let q = &s.q[..group * stored];
             if append && range + 1 == token.ranges() {
                 let tokens = [self.placing(place, spec, t)];
-                self.append((spec, &mut cache), &tokens, t, kv, qkv, s.heads);
+                let layer = Layer { spec, cache: &mut cache };
+                self.append(layer, &tokens, t, kv, qkv, s.heads);
             }
             let keys = keys_of(item);
             let mut spans = [[0u32; TILE_ROWS_MAX]; 2];
             let spans = Spans::fill(&mut spans, std::slice::from_ref(token), group, &keys);
             let mut room = AddedRoom::new();
-            let added = self.added(spec, (t..t + 1, queries.clone()), &keys, &mut room);
+            let added = self.added(spec, t..t + 1, queries.clone(), &keys, &mut room);
             let rowset = Rowset { q, quants: s.quants, spans, added };
             let next = run.contains(&(item + 1)).then(|| keys_of(item + 1));
             let folded = items.folded(token, kv, &run);
@@ -416,7 +417,7 @@ impl<'a> Thread<'a> {
             let cols = queries.start * state..queries.end * state;
             states.claim(row..row + 1, cols.clone());
             let mut to = states.columns(row..row + 1, cols);
-            let (to, layer) = (to.row_mut(0), (spec, &cache));
+            let (to, layer) = (to.row_mut(0), Layer { spec, cache: &cache });
             if folded > 0 && range > 0 {
                 let part = &mut s.part[..group * state];
                 self.attend(layer, &keys, &rowset, next, s.kernel, part);
@@ -503,7 +504,8 @@ impl<'c> Half<'c> {
     fn new(
         kv: KvType,
         cache: &'c StatePages<'_>,
-        (class, keys): (&Class, &Keys<'_>),
+        class: &Class,
+        keys: &Keys<'_>,
         values: bool,
     ) -> Half<'c> {
         let count = keys.pages().len();

@@ -3,7 +3,7 @@
 //! When others are at work on the cores, parts are cut in pieces, and who is through with its own takes over those that
 //! a late thread of its group has not begun. Bits are the same: a tile is summed alike whoever does it.
 
-use super::Thread;
+use super::{Step, Thread};
 use crate::deal::{Dealt, Shard};
 use crate::load::Packed;
 use crate::placement::share;
@@ -71,8 +71,8 @@ impl Thread<'_> {
     fn part_of<'s>(&'s self, shard: &'s Shard, rows: usize, rank: usize) -> Option<Own<'s>> {
         let Dealt { schedule, bounds } = self.dealt(shard, rows);
         let seat = schedule.grid.seat(self.size, rank)?;
-        let with = (&self.step.plan.schedules, self.step.kernels);
-        let block = shard.block(schedule.how, with, rows);
+        let Step { plan, kernels, .. } = self.step;
+        let block = shard.block(schedule.how, &plan.schedules, kernels, rows);
         let rows = schedule.grid.token_part(rows, seat.token, block.register);
         Some(Own { schedule, block, shard, bounds, seat, rows, piece: (0, 1) })
     }

@@ -31,6 +31,7 @@ pub(crate) use matmul::{
 };
 pub(crate) use matmul::{tiles_that_fit, tokens_that_fit};
 pub(crate) use pieces::deal_pieces;
+pub(crate) use placing::Layer;
 pub(crate) use rows::keep;
 pub(crate) use shadow::Shadow;
 pub(crate) use slots::{CHUNK, Chosen, Slots, sorting_room};
@@ -137,7 +138,9 @@ pub(crate) struct Step<'a> {
 pub(crate) fn run<W: Watch>(
     replicas: &[LocalReplica],
     kernels: &'static Kernels,
-    (parts, level, shares): (&[StepPart<'_>], usize, bool),
+    parts: &[StepPart<'_>],
+    level: usize,
+    shares: bool,
     worker: &mut Worker,
     watch: &mut W,
 ) {
@@ -160,7 +163,7 @@ pub(crate) fn run<W: Watch>(
             let program = &programs[&parts[at].variant].stages[stage];
             watch.part(at);
             let epoch = storage.shadow.as_ref().map(|shadow| shadow.epoch(round));
-            walk(&step, parts[at], (at % 2, epoch), program, worker, watch);
+            walk(&step, parts[at], at % 2, epoch, program, worker, watch);
         }
         if round + 1 < rounds {
             worker.wait(Scope::Global);
@@ -172,7 +175,8 @@ pub(crate) fn run<W: Watch>(
 fn walk<W: Watch>(
     step: &Step<'_>,
     part: StepPart<'_>,
-    (turn, epoch): (usize, Option<u64>),
+    turn: usize,
+    epoch: Option<u64>,
     program: &[Stage],
     worker: &mut Worker,
     watch: &mut W,
@@ -183,7 +187,7 @@ fn walk<W: Watch>(
         let shared = stage.shared.filter(|_| step.shares);
         let moment = epoch.map(|epoch| Moment { epoch, waits, met });
         for (at, instr) in stage.instrs.iter().enumerate() {
-            thread.execute(instr, (worker, shared == Some(at)), moment, watch);
+            thread.execute(instr, worker, shared == Some(at), moment, watch);
             watch.done();
         }
         if let Some(wait) = &stage.wait {
@@ -336,7 +340,8 @@ impl<'a> Thread<'a> {
     fn execute<W: Watch>(
         &self,
         instr: &Instr,
-        (worker, shared): (&mut Worker, bool),
+        worker: &mut Worker,
+        shared: bool,
         moment: Option<Moment>,
         watch: &W,
     ) {

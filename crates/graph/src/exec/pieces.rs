@@ -15,7 +15,8 @@ const BRING: usize = 2;
 pub(crate) fn deal_pieces(
     runs: &[StateRun],
     pieces: usize,
-    (rank, size): (usize, usize),
+    rank: usize,
+    size: usize,
 ) -> impl Iterator<Item = (&StateRun, Range<usize>)> {
     let cost = |run: &StateRun| run.tokens.len() + BRING;
     let total: usize = runs.iter().map(|run| pieces * cost(run)).sum();

@@ -24,6 +24,13 @@ impl Placing<'_> {
     pub(crate) const NONE: Self = Self { cos_sin: None, inverse: [1.0; 2], scale: 1.0 };
 }
 
+/// A layer of attention, and its cache.
+#[derive(Copy, Clone)]
+pub(crate) struct Layer<'l, C> {
+    pub spec: &'l Attention,
+    pub cache: C,
+}
+
 /// Whose heads they are, and which place in [`Placing::inverse`] is theirs.
 #[derive(Copy, Clone)]
 enum Side {
@@ -114,13 +121,14 @@ impl Thread<'_> {
     /// pages. `room`: for the keys, and for a key and a value as they are stored.
     pub(crate) fn append(
         &self,
-        (spec, cache): (&Attention, &mut StatePages<'_>),
+        layer: Layer<'_, &mut StatePages<'_>>,
         tokens: &[Placing<'_>],
         t: usize,
         kv: usize,
         qkv: Source<'_>,
         room: &mut [f32],
     ) {
+        let Layer { spec, cache } = layer;
         let heads = &spec.heads;
         let (dim, stored) = (heads.dim, heads.stored(cache.kv()));
         let (k, room) = room.split_at_mut(tokens.len() * dim);
@@ -146,7 +154,7 @@ impl Thread<'_> {
             // Latents are the values too.
             let v = (!heads.shared).then(|| values.row(i));
             if dim == stored && !turns_keys && !turns_values && v_norm.is_none() {
-                self.store((spec, &mut *cache), t + i, kv, k, v);
+                self.store(spec, cache, t + i, kv, k, v);
                 continue;
             }
             let (key, value) = room[..2 * stored].split_at_mut(stored);
@@ -163,14 +171,15 @@ impl Thread<'_> {
             if turns_values && v.is_some() {
                 self.step.kernels.rotate(value);
             }
-            self.store((spec, &mut *cache), t + i, kv, key, v.map(|_| &*value));
+            self.store(spec, cache, t + i, kv, key, v.map(|_| &*value));
         }
     }
 
     /// A key and a value to their page, or what is both.
     fn store(
         &self,
-        (spec, cache): (&Attention, &mut StatePages<'_>),
+        spec: &Attention,
+        cache: &mut StatePages<'_>,
         t: usize,
         kv: usize,
         k: &[f32],
@@ -235,7 +244,8 @@ impl Thread<'_> {
             near(0);
             for kv in 0..kv_heads {
                 near(kv + 1);
-                self.append((spec, &mut cache), placings, tokens.start, kv, qkv, room);
+                let layer = Layer { spec, cache: &mut cache };
+                self.append(layer, placings, tokens.start, kv, qkv, room);
             }
         }
     }

@@ -143,8 +143,10 @@ impl Part {
     /// Calls `seen` with the marks before an access of bytes at an address, which it notes.
     fn note<T>(
         &self,
-        (addr, bytes): (usize, usize),
-        (write, own): (bool, Mark),
+        addr: usize,
+        bytes: usize,
+        write: bool,
+        own: Mark,
         mut seen: impl FnMut((Mark, Mark)) -> Option<T>,
     ) -> Option<T> {
         let all = (addr - self.addr) / WORD..(addr - self.addr + bytes).div_ceil(WORD);
@@ -203,14 +205,15 @@ impl Shadow {
     /// Notes an access; the other one if one of another thread conflicts with it.
     pub(crate) fn touch(
         &self,
-        (addr, bytes): (usize, usize),
+        addr: usize,
+        bytes: usize,
         write: bool,
         who: Who,
         at: Moment,
     ) -> Option<String> {
         let within = |part: &&Part| part.addr <= addr && addr + bytes <= part.addr + part.len;
         let part = self.parts.iter().find(within)?;
-        part.note((addr, bytes), (write, Mark::new(who, at)), |(written, read)| {
+        part.note(addr, bytes, write, Mark::new(who, at), |(written, read)| {
             let other = |mark: Mark, did: &str| {
                 let thread = match mark.thread() {
                     MANY => "several threads".to_owned(),
@@ -244,7 +247,7 @@ mod tests {
         let shadow = Shadow::new(std::iter::once(&arena));
         let touch = |word: usize, write, thread, place, moment| {
             let place = Who { thread, place };
-            shadow.touch((block.addr() + word * WORD, WORD), write, place, moment)
+            shadow.touch(block.addr() + word * WORD, WORD, write, place, moment)
         };
         // Two writes: of one thread, of two without a wait, after a local wait, in other places after a local and after a
         // global one.
@@ -263,6 +266,6 @@ mod tests {
         assert!(touch(2, false, 0, 0, at(4, 0)).unwrap().contains("thread 1 of place 0 wrote"));
         // Another step, and what has no shadow.
         assert_eq!(touch(0, true, 5, 0, Moment { epoch: 2, ..at(0, 0) }), None);
-        assert_eq!(shadow.touch((16, 64), true, Who { thread: 0, place: 0 }, at(0, 0)), None);
+        assert_eq!(shadow.touch(16, 64, true, Who { thread: 0, place: 0 }, at(0, 0)), None);
     }
 }

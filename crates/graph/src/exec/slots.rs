@@ -37,12 +37,8 @@ pub(crate) struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    pub(crate) fn sort(
-        table: &'a mut [u32],
-        chosen: Source<'_>,
-        (tokens, count): (usize, usize),
-        experts: usize,
-    ) -> Slots<'a> {
+    pub(crate) fn sort(table: &'a mut [u32], chosen: Chosen<'_>, experts: usize) -> Slots<'a> {
+        let Chosen { of: chosen, count, tokens } = chosen;
         let (bounds, rest) = table.split_at_mut(experts + 1);
         let (used, rest) = rest.split_at_mut(experts);
         let from = &mut rest[..tokens * count];

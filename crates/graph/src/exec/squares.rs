@@ -2,8 +2,8 @@
 //!
 //! Threads deal the rows. What all nodes have alike the first node sums; of columns that nodes share, each sums its own.
 
-use super::Thread;
 use super::access::Source;
+use super::{Chosen, Thread};
 use crate::instr::Operand;
 use crate::placement::share;
 use crate::squares::Squares;
@@ -33,14 +33,14 @@ impl Thread<'_> {
         if let Some(of) = &matrix.by_head {
             let before = matrix.rows(0, self.node).start / of.rows;
             for (head, sums) in sums.chunks_exact(of.input.0).enumerate() {
-                squares.add(id, before + head, (0, &sums[of.input.1.clone()]), own.len());
+                squares.add(id, before + head, 0, &sums[of.input.1.clone()], own.len());
             }
             return;
         }
         // Rows are counted once.
         let first = (0..self.node).all(|node| matrix.input_width(node) == 0);
         let counted = if first { own.len() } else { 0 };
-        squares.add(id, 0, (matrix.cols(0, self.node).start, &sums), counted);
+        squares.add(id, 0, matrix.cols(0, self.node).start, &sums, counted);
     }
 
     /// Of experts that read tokens.
@@ -49,9 +49,10 @@ impl Thread<'_> {
         squares: &Squares,
         id: MatrixId,
         acts: Operand<Source<'_>>,
-        (chosen, count, weigh): (Source<'_>, usize, bool),
-        tokens: usize,
+        chosen: Chosen<'_>,
+        weigh: bool,
     ) {
+        let Chosen { of: chosen, count, tokens } = chosen;
         let matrix = self.step.graph.matrix(id);
         if !self.sums_of(matrix) {
             return;
@@ -64,7 +65,7 @@ impl Thread<'_> {
             for (expert, weight) in experts.iter().zip(weights) {
                 sums.fill(0.0);
                 add_squares(&mut sums, &line, if weigh { *weight } else { 1.0 });
-                squares.add(id, *expert as usize, (0, &sums), 1);
+                squares.add(id, *expert as usize, 0, &sums, 1);
             }
         }
     }
@@ -75,9 +76,9 @@ impl Thread<'_> {
         squares: &Squares,
         id: MatrixId,
         acts: Operand<Source<'_>>,
-        (chosen, count): (Source<'_>, usize),
-        tokens: usize,
+        chosen: Chosen<'_>,
     ) {
+        let Chosen { of: chosen, count, tokens } = chosen;
         let matrix = self.step.graph.matrix(id);
         let Some(bank) = &matrix.bank else { return };
         let mut slots: Vec<(usize, usize, usize)> = Vec::with_capacity(tokens * count);
@@ -107,7 +108,7 @@ impl Thread<'_> {
             sums.resize(own.len(), 0.0);
             add_squares(&mut sums, &line, 1.0 / weight);
             let first = (0..self.node).all(|node| cut.len(node) == 0);
-            squares.add(id, expert, (own.start, &sums), usize::from(first));
+            squares.add(id, expert, own.start, &sums, usize::from(first));
         }
     }
 

@@ -91,7 +91,7 @@ pub(crate) fn time(
             worker.wait(Scope::Local);
         }
         let begin = thread_time();
-        thread.execute(&program[stage].instrs[at], (worker, false), None, &());
+        thread.execute(&program[stage].instrs[at], worker, false, None, &());
         longest.fetch_max((thread_time() - begin).as_nanos() as u64, Relaxed);
         worker.wait(Scope::Local);
     }

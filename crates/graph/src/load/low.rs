@@ -5,6 +5,7 @@
 //! one go, by the threads of the node.
 
 use super::WeightTable;
+use super::pack::Packer;
 use crate::adapter::{Low, LowMatrix, LowRank, Lows};
 use crate::builder::Graph;
 use crate::error::Error;
@@ -95,7 +96,7 @@ impl WeightTable {
         pool: &mut Pool,
     ) -> Result<(), Error> {
         pool.run(&|worker| {
-            let (copy, rank) = self.packer(worker);
+            let Packer { copy, rank } = self.packer(worker);
             let node = self.node_of(copy);
             for (m, matrix) in graph.matrices.iter().enumerate() {
                 let Some(lows) = graph.lows(MatrixId(m as u32)) else { continue };
@@ -106,7 +107,7 @@ impl WeightTable {
                         let block = packed.a.sub(tile * packed.a_tile, packed.a_tile);
                         // SAFETY: every tile is dealt to exactly one thread, and nobody reads it before this returns.
                         let to = unsafe { block.as_mut_slice::<u8>() };
-                        pack_a((low, lows, node), part, &from.a, tile, to);
+                        pack_a(low, lows, node, part, &from.a, tile, to);
                     }
                     let rows = matrix.rows(low.part, node);
                     for tile in share(rows.len().div_ceil(TILE_ROWS), worker.size(), rank) {
@@ -124,7 +125,9 @@ impl WeightTable {
 
 /// A tile of A: 16 rows, the node's segments one after the other.
 fn pack_a(
-    (low, lows, node): (&Low, &Lows, usize),
+    low: &Low,
+    lows: &Lows,
+    node: usize,
     part: &Part,
     from: &LowMatrix,
     tile: usize,

@@ -252,8 +252,8 @@ impl WeightTable {
                 let Some(shard) = &mut self.matrices[m][copy] else { continue };
                 let shape = |&threads| MatrixShape::of(matrix, node, paired[m], threads);
                 let segments = matrix.segments(0, node).len();
-                let schedules = (&plan.schedules, kernels);
-                shard.arrange(teams.iter().map(shape), &teams, segments, schedules)?;
+                let shapes = teams.iter().map(shape);
+                shard.arrange(shapes, &teams, segments, &plan.schedules, kernels)?;
             }
         }
         self.levels = plan.levels().len();

@@ -55,6 +55,13 @@ impl Weights {
     }
 }
 
+/// A thread that packs: which copy of the weights, and its number among those that pack it.
+#[derive(Copy, Clone)]
+pub(super) struct Packer {
+    pub copy: usize,
+    pub rank: usize,
+}
+
 impl WeightTable {
     fn pack_round(
         &self,
@@ -70,7 +77,7 @@ impl WeightTable {
                 let (matrix, views) = (&graph.matrices[*m], &views.matrices[*m]);
                 pool.run(&|worker| {
                     let packer = self.packer(worker);
-                    self.pack((*m, matrix), views, *step, packer, file);
+                    self.pack(*m, matrix, views, *step, packer, file);
                 })?;
             }
             What::Vectors(all) => {
@@ -109,7 +116,7 @@ impl WeightTable {
                 };
                 let values: Vec<Vec<f32>> = all.clone().map(of).collect();
                 pool.run(&|worker| {
-                    let (copy, rank) = self.packer(worker);
+                    let Packer { copy, rank } = self.packer(worker);
                     for (v, values) in all.clone().zip(&values).filter(|_| rank == 0) {
                         // SAFETY: the first thread of those that pack a copy is alone in writing this.
                         let to = unsafe { self.vectors[v][copy].as_mut_slice::<f32>() };
@@ -121,23 +128,25 @@ impl WeightTable {
         Ok(())
     }
 
-    /// Which copy a thread helps to pack, and as which of its packers: those who will read it.
-    pub(super) fn packer(&self, worker: &mut Worker) -> (usize, usize) {
+    /// What a thread packs: the copy that it will read.
+    pub(super) fn packer(&self, worker: &mut Worker) -> Packer {
         if self.copies > 1 {
             worker.switch(View::Groups);
         }
-        (worker.group(), worker.rank())
+        Packer { copy: worker.group(), rank: worker.rank() }
     }
 
     /// Packs the tiles of one thread in one step.
     fn pack(
         &self,
-        (m, matrix): (usize, &Matrix),
+        m: usize,
+        matrix: &Matrix,
         views: &[WeightView<'_>],
         step: Step,
-        (copy, rank): (usize, usize),
+        packer: Packer,
         file: Staged<'_>,
     ) {
+        let Packer { copy, rank } = packer;
         let Some(shard) = &self.matrices[m][copy] else { return };
         let node = self.node_of(copy);
         for (p, (packed, view)) in shard.parts.iter().zip(views).enumerate() {

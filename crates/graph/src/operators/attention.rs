@@ -3,6 +3,7 @@
 use super::prelude::*;
 use super::tell::{TellInstr, TellRun};
 use crate::buffer::{Home, Pool};
+use crate::exec::Layer;
 use crate::lower::AttnForm;
 use crate::op::{Attention, Given, Heads};
 use kernels::{KvType, Product};
@@ -42,7 +43,7 @@ impl Operator for AttentionOp {
         let cache = to.buffers.state(spec.cache);
         let rope = spec.rope.map(|rope| to.buffers.rope(rope.0 as usize, 0));
         let squares = match spec.tells_heads() {
-            true => Some(to.tell_heads((self.qkv, from.qkv), &spec.heads, layer)),
+            true => Some(to.tell_heads(self.qkv, from.qkv, &spec.heads, layer)),
             false => to.told.get(&self.qkv).copied(),
         };
         let place = HeadInputs { rope, squares };
@@ -69,7 +70,7 @@ impl Operator for AttentionOp {
         to.push(layer, Domain::Tokens, SplitInstr { of, append, states });
         let out = to.buffer("attn", node.out, layer, work);
         let spec = spec.clone();
-        to.push_rows((layer, Domain::Tokens), work, JoinInstr { states, spec, out });
+        to.push_rows(layer, Domain::Tokens, work, JoinInstr { states, spec, out });
         out
     }
 }
@@ -77,12 +78,7 @@ impl Operator for AttentionOp {
 impl Lowering<'_> {
     /// Sums of squares of all query and key heads, on every node. A head that several nodes have is the first one's
     /// to sum.
-    fn tell_heads(
-        &mut self,
-        (qkv, x): (Bundle, BufId),
-        heads: &Heads,
-        layer: Option<usize>,
-    ) -> BufId {
+    fn tell_heads(&mut self, qkv: Bundle, x: BufId, heads: &Heads, layer: Option<usize>) -> BufId {
         let told = self.told((heads.q + heads.kv) * kernels::TILE_ROWS, 1, layer);
         let keys = heads.kv_cut();
         let runs = |node| {
@@ -100,7 +96,7 @@ impl Lowering<'_> {
         };
         let runs = (0..self.graph.nodes).map(runs).collect();
         let (unit, work, domain) = (heads.dim, Work::Rows, self.graph.bundle(qkv).domain);
-        self.push_rows((layer, domain), Work::Rows, TellInstr { x, runs, unit, out: told, work });
+        self.push_rows(layer, domain, Work::Rows, TellInstr { x, runs, unit, out: told, work });
         told
     }
 }
@@ -216,7 +212,8 @@ impl Instruction for FusedInstr {
         let Attends { from, place, cache, spec } = &self.of;
         let (qkv, pages) = (run.source(from.qkv), run.pages(*cache, spec.cache));
         let (place, out) = (place.map(|buf| run.source(buf)), run.target(self.out));
-        run.thread.attend_fused(qkv, place, spec, &pages, out, run.scratch, run.worker);
+        let layer = Layer { spec, cache: &pages };
+        run.thread.attend_fused(qkv, place, layer, out, run.scratch, run.worker);
     }
 }
 
@@ -266,9 +263,10 @@ impl Instruction for SplitInstr {
 
     fn run(&self, run: Run<'_>) {
         let Attends { from, place, cache, spec } = &self.of;
-        let (qkv, pages) = (run.source(from.qkv), run.pages(*cache, spec.cache));
+        let (qkv, layer) =
+            (run.source(from.qkv), Layer { spec, cache: run.pages(*cache, spec.cache) });
         let (place, states) = (place.map(|buf| run.source(buf)), run.target(self.states));
-        run.thread.attend_split(qkv, place, self.append, spec, pages, states, run.scratch);
+        run.thread.attend_split(qkv, place, self.append, layer, states, run.scratch);
     }
 }
 

@@ -80,7 +80,7 @@ impl Instruction for ConvolutionInstr {
         let (all, taps) = (vector(spec.weight), spec.taps);
         let (class, runs) = (thread.class_of(spec.state), &spec.runs[thread.node]);
         let pieces = Convolution::pieces(runs);
-        for (sequence, own) in deal_pieces(&class.sequences, pieces, (thread.rank, thread.size)) {
+        for (sequence, own) in deal_pieces(&class.sequences, pieces, thread.rank, thread.size) {
             let mut before = 0;
             for run in runs {
                 let (len, count) = (run.channels.len(), run.channels.len().div_ceil(CHANNELS));
@@ -115,7 +115,7 @@ impl Instruction for ConvolutionInstr {
                         let to = out.columns(tokens, at(run.to));
                         kernels.conv(&conv, state, to);
                         if let Some(page) = save {
-                            pages.copy_fixed((sequence.page, page), piece..piece + 1);
+                            pages.copy_fixed(sequence.page, page, piece..piece + 1);
                         }
                     }
                 }

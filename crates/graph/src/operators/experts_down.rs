@@ -91,7 +91,7 @@ impl Instruction for ExpertsDownInstr {
     }
 
     fn work(&self, entry: &mut Entry<'_>) {
-        entry.experts(self.bank, (self.route, self.count), self.acts);
+        entry.experts(self.bank, self.route, self.count, self.acts);
         let m = entry.graph().matrix(self.bank);
         let sum = m.sum(1).expect("nodes share the columns of down");
         let bytes = sum.slots[entry.desk.node()].len() * slot(m.parts[0].rows);
@@ -118,17 +118,17 @@ impl Instruction for ExpertsDownInstr {
 
     fn sum_squares(&self, run: &Run<'_>, to: &Squares) {
         let acts = self.acts.map(|buf| run.source(buf));
-        let chosen = (run.source(self.chosen), self.count);
-        run.thread.squares_of_slots(to, self.bank, acts, chosen, run.count());
+        let (count, tokens) = (self.count, run.count());
+        let chosen = Chosen { of: run.source(self.chosen), count, tokens };
+        run.thread.squares_of_slots(to, self.bank, acts, chosen);
     }
 
     fn run(&self, run: Run<'_>) {
         let (acts, tokens) = (self.acts.map(|buf| run.source(buf)), run.count());
         let chosen = Chosen { of: run.source(self.chosen), count: self.count, tokens };
-        let of = (self.bank, &*self.leaves[run.thread.node], self.push);
         let out = run.target(self.out);
         let Run { thread, scratch, words, .. } = run;
-        thread.experts_down(acts, chosen, of, out, (scratch, words));
+        thread.experts_down(self, acts, chosen, out, scratch, words);
     }
 }
 
@@ -137,17 +137,19 @@ impl Thread<'_> {
     /// the summation tree goes to its slot of this node's copy or, with `push`, of every node's.
     fn experts_down(
         &self,
+        instr: &ExpertsDownInstr,
         acts: Operand<Source<'_>>,
         chosen: Chosen<'_>,
-        (id, leaves, push): (MatrixId, &[Leaf], bool),
         mut out: Target<'_>,
-        (floats, words): (&mut [f32], &mut [u32]),
+        floats: &mut [f32],
+        words: &mut [u32],
     ) {
-        let (shard, matrix, bank) = self.bank(id);
+        let (leaves, push) = (&*instr.leaves[self.node], instr.push);
+        let (shard, matrix, bank) = self.bank(instr.bank);
         let tokens = chosen.tokens;
-        let slots = Slots::sort(words, chosen.of, (tokens, chosen.count), bank.experts);
+        let slots = Slots::sort(words, chosen, bank.experts);
         let own = share(matrix.parts[0].rows.div_ceil(TILE_ROWS), self.size, self.rank);
-        let of = Down { shard, matrix, bank, slots, chosen: chosen.of };
+        let of = Down { shard, matrix, bank, acts, slots, chosen: chosen.of };
         let positions = bank.positions().leaves(self.node);
         // Of few tokens the sums of all positions stay near, so each expert is gone through once.
         let together = SUMS / TILE_ROWS / (tokens * positions.len()).max(1);
@@ -159,14 +161,14 @@ impl Thread<'_> {
             let (products, stack) =
                 floats.split_at_mut(if few { positions.len() * level } else { level });
             if few {
-                self.add_all_leaves(&of, acts, tiles.clone(), products, all);
+                self.add_all_leaves(&of, tiles.clone(), products, all);
             }
             let (mut depth, mut root) = (0, 0);
             for (position, leaf) in positions.clone().zip(leaves) {
                 let sums = &mut stack[depth * level..][..level];
                 match few {
-                    true => of.take_leaf(self.node, (position, tiles.len()), all, sums),
-                    false => self.add_leaf(&of, acts, position, tiles.clone(), (products, sums)),
+                    true => of.take_leaf(self.node, position, tiles.len(), all, sums),
+                    false => self.add_leaf(&of, position, tiles.clone(), products, sums),
                 }
                 depth += 1;
                 for _ in 0..leaf.folds {
@@ -177,7 +179,7 @@ impl Thread<'_> {
                 }
                 if leaf.root {
                     depth = 0;
-                    self.give_root(&of, (root, push), &tiles, &stack[..level], &mut out);
+                    self.give_root(&of, root, push, &tiles, &stack[..level], &mut out);
                     root += 1;
                 }
             }
@@ -188,7 +190,8 @@ impl Thread<'_> {
     fn give_root(
         &self,
         of: &Down<'_>,
-        (root, push): (usize, bool),
+        root: usize,
+        push: bool,
         tiles: &Range<usize>,
         sums: &[f32],
         out: &mut Target<'_>,
@@ -213,7 +216,6 @@ impl Thread<'_> {
     fn add_all_leaves(
         &self,
         of: &Down<'_>,
-        acts: Operand<Source<'_>>,
         tiles: Range<usize>,
         products: &mut [f32],
         sums: &mut [f32],
@@ -230,7 +232,7 @@ impl Thread<'_> {
             let first = of.leaves_before(self.node, class) * leaf;
             let root = of.shard.parts[class].all_leaves();
             for chunk in blocks(own, CHUNK) {
-                self.expert_down(of, (expert, root), acts, chunk.clone(), &tiles, products);
+                self.expert_down(of, expert, root, chunk.clone(), &tiles, products);
                 for (slot, product) in chunk.zip(products.chunks_exact(width)) {
                     let sum = of.slots.token(slot) * stride + first;
                     self.step.kernels.add_assign(&mut sums[sum..][..width], product);
@@ -246,10 +248,10 @@ impl Thread<'_> {
     fn add_leaf(
         &self,
         of: &Down<'_>,
-        acts: Operand<Source<'_>>,
         position: usize,
         tiles: Range<usize>,
-        (products, sums): (&mut [f32], &mut [f32]),
+        products: &mut [f32],
+        sums: &mut [f32],
     ) {
         let (leaf, class) = of.bank.position(position);
         let (part, cut) = (&of.shard.parts[class], of.bank.cut(class));
@@ -259,7 +261,7 @@ impl Thread<'_> {
         let of_class = |(expert, _): &(usize, Range<usize>)| of.bank.place(*expert).0 == class;
         for (expert, own) in of.slots.used().filter(of_class) {
             for chunk in blocks(own, CHUNK) {
-                self.expert_down(of, (expert, root), acts, chunk.clone(), &tiles, products);
+                self.expert_down(of, expert, root, chunk.clone(), &tiles, products);
                 for (slot, product) in chunk.zip(products.chunks_exact(width)) {
                     let sum = &mut sums[of.slots.token(slot) * width..][..width];
                     self.step.kernels.add_assign(sum, product);
@@ -275,8 +277,8 @@ impl Thread<'_> {
     fn expert_down(
         &self,
         of: &Down<'_>,
-        (expert, root): (usize, &Root),
-        acts: Operand<Source<'_>>,
+        expert: usize,
+        root: &Root,
         slots: Range<usize>,
         tiles: &Range<usize>,
         to: &mut [f32],
@@ -291,7 +293,7 @@ impl Thread<'_> {
         let how = self.step.kernels.usual(how, part.ty, slots.len(), self.size);
         let to = &mut to[..slots.len() * width];
         let view = RowsMut::new(&mut *to, slots.len(), width, width);
-        let input = self.acts(acts, part, slots, root.cols.clone());
+        let input = self.acts(of.acts, part, slots, root.cols.clone());
         self.step.kernels.matmul_by(how, part.ty, weights, &root.pieces, input, view);
         self.expert_scale(of.matrix.parts[class].scale, expert, to);
     }
@@ -325,6 +327,7 @@ struct Down<'a> {
     shard: &'a Shard,
     matrix: &'a Matrix,
     bank: &'a Bank,
+    acts: Operand<Source<'a>>,
     slots: Slots<'a>,
     /// The step's choice.
     chosen: Source<'a>,
@@ -337,13 +340,7 @@ impl Down<'_> {
     }
 
     /// The sums at a position, of those at all positions of the node ([`Thread::add_all_leaves`]).
-    fn take_leaf(
-        &self,
-        node: usize,
-        (position, tiles): (usize, usize),
-        all: &[f32],
-        sums: &mut [f32],
-    ) {
+    fn take_leaf(&self, node: usize, position: usize, tiles: usize, all: &[f32], sums: &mut [f32]) {
         let (leaf, class) = self.bank.position(position);
         let own = leaf - self.bank.cut(class).leaves(node).start;
         let (width, before) = (tiles * TILE_ROWS, self.leaves_before(node, class) + own);

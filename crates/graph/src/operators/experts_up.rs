@@ -78,7 +78,7 @@ impl Instruction for ExpertsUpInstr {
     }
 
     fn work(&self, entry: &mut Entry<'_>) {
-        entry.experts(self.bank, (self.route, self.count), self.acts);
+        entry.experts(self.bank, self.route, self.count, self.acts);
         let width = entry.graph().matrix(self.bank).expert_width(entry.desk.node());
         entry.write(self.out, self.count * width * FLOAT);
     }
@@ -97,16 +97,17 @@ impl Instruction for ExpertsUpInstr {
     fn sum_squares(&self, run: &Run<'_>, to: &Squares) {
         let acts = self.acts.map(|buf| run.source(buf));
         // Weights of experts may be factors of what goes in.
-        let chosen = (run.source(self.chosen), self.count, self.expert.weigh_input);
-        run.thread.squares_of_tokens(to, self.bank, acts, chosen, run.count());
+        let (count, weigh) = (self.count, self.expert.weigh_input);
+        let chosen = Chosen { of: run.source(self.chosen), count, tokens: run.count() };
+        run.thread.squares_of_tokens(to, self.bank, acts, chosen, weigh);
     }
 
     fn run(&self, run: Run<'_>) {
         let (acts, tokens) = (self.acts.map(|buf| run.source(buf)), run.count());
         let chosen = Chosen { of: run.source(self.chosen), count: self.count, tokens };
-        let (of, out) = ((self.bank, self.expert, self.route), run.target(self.out));
-        let Run { thread, scratch, words, bytes, .. } = run;
-        thread.experts_up(acts, chosen, of, out, (scratch, words, bytes));
+        let out = run.target(self.out);
+        let Run { thread, scratch: floats, words, bytes, .. } = run;
+        thread.experts_up(self, acts, chosen, out, Room { floats, bytes }, words);
     }
 }
 
@@ -114,15 +115,19 @@ impl Thread<'_> {
     /// What the chosen experts make of their tokens before their last matrix.
     fn experts_up(
         &self,
+        of: &ExpertsUpInstr,
         acts: Operand<Source<'_>>,
         chosen: Chosen<'_>,
-        (id, expert, route): (MatrixId, Expert, usize),
         mut out: Target<'_>,
-        (floats, words, bytes): (&mut [f32], &mut [u32], &mut [u8]),
+        room: Room<'_>,
+        words: &mut [u32],
     ) {
-        let (shard, matrix, bank) = self.bank(id);
-        let slots = Slots::sort(words, chosen.of, (chosen.tokens, chosen.count), bank.experts);
-        self.note(&slots, route);
+        let (expert, Room { floats, bytes }) = (of.expert, room);
+        let (shard, matrix, bank) = self.bank(of.bank);
+        let slots = Slots::sort(words, chosen, bank.experts);
+        self.note(&slots, of.route);
+        let input = Input { acts, chosen: chosen.of, slots };
+        let slots = &input.slots;
         let each = matrix.parts.len() / bank.classes();
         let parts_of = |expert: usize| &shard.parts[bank.place(expert).0 * each..][..each];
         // What is dealt is the cost of tiles, in rows.
@@ -143,14 +148,7 @@ impl Thread<'_> {
             let (first_part, number) = (class * each, e);
             out.claim(rows.clone(), columns(0, &tiles));
             let all = Product { matrix, parts, first_part, member, number, expert };
-            self.expert_up(
-                &all,
-                (acts, chosen.of),
-                &slots,
-                (rows, tiles),
-                &mut out,
-                (floats, bytes),
-            );
+            self.expert_up(&all, &input, rows, tiles, &mut out, Room { floats, bytes });
         }
     }
 
@@ -158,12 +156,13 @@ impl Thread<'_> {
     fn expert_up(
         &self,
         of: &Product<'_>,
-        (acts, chosen): (Operand<Source<'_>>, Source<'_>),
-        slots: &Slots<'_>,
-        (rows, tiles): (Range<usize>, Range<usize>),
+        input: &Input<'_>,
+        rows: Range<usize>,
+        tiles: Range<usize>,
         out: &mut Target<'_>,
-        (floats, bytes): (&mut [f32], &mut [u8]),
+        room: Room<'_>,
     ) {
+        let (&Input { acts, chosen, ref slots }, Room { floats, bytes }) = (input, room);
         let kernels = self.step.kernels;
         let (products, floats) = floats.split_at_mut(SCRATCH);
         let cols = of.matrix.parts[of.first_part].cols;
@@ -175,7 +174,7 @@ impl Thread<'_> {
             let block = of.parts.iter().map(|part| kernels.block(hows(part), part.ty, len));
             let block = block.reduce(kernels::Block::max).expect("an expert has parts");
             let tokens = |slot: usize| slots.token(chunk.start + slot);
-            let gathered = self.gather(acts, of.parts, (len, cols), tokens, (floats, bytes));
+            let gathered = self.gather(acts, of.parts, len, cols, tokens, Room { floats, bytes });
             for Area { rows, tiles } in pieces(0..len, &tiles, block) {
                 let width = tiles.len() * TILE_ROWS;
                 let size = rows.len() * width;
@@ -242,10 +241,12 @@ impl Thread<'_> {
         &self,
         acts: Operand<Source<'s>>,
         parts: &[Packed],
-        (len, cols): (usize, usize),
+        len: usize,
+        cols: usize,
         token: impl Fn(usize) -> usize,
-        (floats, mut bytes): (&'s mut [f32], &'s mut [u8]),
+        room: Room<'s>,
     ) -> Gathered<'s> {
+        let Room { floats, mut bytes } = room;
         let mut gathered = Gathered { floats: None, bytes: [None; 2] };
         let takes = |kind| parts.iter().any(|part| kernels::act_kind(part.ty) == kind);
         if takes(ActKind::F32) {
@@ -279,6 +280,20 @@ impl Thread<'_> {
         }
         gathered
     }
+}
+
+/// What experts read.
+struct Input<'a> {
+    acts: Operand<Source<'a>>,
+    /// The step's choice.
+    chosen: Source<'a>,
+    slots: Slots<'a>,
+}
+
+/// Scratch: products, and rows of activations that are gathered.
+struct Room<'a> {
+    floats: &'a mut [f32],
+    bytes: &'a mut [u8],
 }
 
 /// An expert's gate and up, or up.

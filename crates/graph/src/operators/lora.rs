@@ -86,7 +86,7 @@ impl Instruction for LoraAInstr {
 
     fn run(&self, run: Run<'_>) {
         let (x, out) = (run.source(self.x), run.target(self.out));
-        run.thread.lora_a(x, (self.matrix, run.domain), out, run.room);
+        run.thread.lora_a(x, self.matrix, run.domain, out, run.room);
     }
 }
 
@@ -147,7 +147,8 @@ impl Thread<'_> {
     fn lora_a(
         &self,
         x: Source<'_>,
-        (matrix, domain): (MatrixId, Domain),
+        matrix: MatrixId,
+        domain: Domain,
         mut out: Target<'_>,
         room: &mut [f32],
     ) {

@@ -167,7 +167,7 @@ impl Instruction for ModulationInstr {
                     let squares = squares.expect("norms of groups have sums of squares");
                     let weight = run.vector(*weight);
                     let all = heads.values.q * heads.slices();
-                    thread.norm_groups((heads, *each), (squares.row(row, all), weight, *eps), to);
+                    thread.norm_groups(heads, *each, squares.row(row, all), weight, *eps, to);
                 }
             }
         }
@@ -178,8 +178,11 @@ impl Thread<'_> {
     /// Norms of the groups of heads of which this node has some.
     fn norm_groups(
         &self,
-        (heads, each): (&RecurrentHeads, usize),
-        (squares, weight, eps): (&[f32], &[f32], f32),
+        heads: &RecurrentHeads,
+        each: usize,
+        squares: &[f32],
+        weight: &[f32],
+        eps: f32,
         to: &mut [f32],
     ) {
         let (own, dim) = (heads.values.q_cut.range(self.node), heads.values.dim);

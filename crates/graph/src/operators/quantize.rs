@@ -25,7 +25,7 @@ impl Lowering<'_> {
                         self.buffers.declare(&role, Home::Node, rows, &bytes)
                     }
                 };
-                self.push_rows((layer, domain), work, QuantizeInstr { x: from, kind, matrix, out });
+                self.push_rows(layer, domain, work, QuantizeInstr { x: from, kind, matrix, out });
                 out
             })
         };

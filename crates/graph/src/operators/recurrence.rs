@@ -108,12 +108,12 @@ impl Instruction for RecurrenceInstr {
     fn run(&self, run: Run<'_>) {
         let (spec, thread) = (&self.spec, run.thread);
         let (heads, slices) = (&spec.heads, spec.heads.slices());
-        let (x, raw) = (run.source(self.x), run.source(self.raw));
+        let input = Input { x: run.source(self.x), raw: run.source(self.raw) };
         let mut pages = run.pages(self.state, spec.state);
         let (mut out, mut squares) = (run.target(self.out), self.squares.map(|to| run.target(to)));
         let scratch = run.scratch;
         let (class, pieces) = (thread.class_of(spec.state), heads.len(thread.node) * slices);
-        for (sequence, own) in deal_pieces(&class.sequences, pieces, (thread.rank, thread.size)) {
+        for (sequence, own) in deal_pieces(&class.sequences, pieces, thread.rank, thread.size) {
             if sequence.fresh {
                 pages.fixed_mut(sequence.page, own.clone()).fill(0.0);
             }
@@ -125,10 +125,10 @@ impl Instruction for RecurrenceInstr {
                     let state = pages.fixed_mut(sequence.page, held.clone());
                     for tokens in blocks(tokens, CHUNK) {
                         let head = OneHead { spec, head, part: part.clone(), tokens };
-                        thread.head((x, raw), &head, state, (&mut out, squares.as_mut()), scratch);
+                        thread.head(input, &head, state, &mut out, squares.as_mut(), scratch);
                     }
                     if let Some(page) = save {
-                        pages.copy_fixed((sequence.page, page), held.clone());
+                        pages.copy_fixed(sequence.page, page, held.clone());
                     }
                 }
             }
@@ -149,12 +149,14 @@ impl Thread<'_> {
     /// Some slices of a head, for some tokens.
     fn head(
         &self,
-        (x, raw): (Source<'_>, Source<'_>),
+        input: Input<'_>,
         of: &OneHead<'_>,
         state: &mut [f32],
-        (out, squares): (&mut Target<'_>, Option<&mut Target<'_>>),
+        out: &mut Target<'_>,
+        squares: Option<&mut Target<'_>>,
         scratch: &mut [f32],
     ) {
+        let Input { x, raw } = input;
         let (kernels, spec, heads) = (self.step.kernels, of.spec, &of.spec.heads);
         let vector = |id| self.step.weights.vector(id, self.group);
         let (count, columns) = (of.tokens.len(), &spec.columns[self.node]);
@@ -241,6 +243,13 @@ impl Thread<'_> {
             }
         }
     }
+}
+
+/// What a recurrence reads, as in [`RecurrenceOp`].
+#[derive(Copy, Clone)]
+struct Input<'a> {
+    x: Source<'a>,
+    raw: Source<'a>,
 }
 
 /// Some slices of a head, and some tokens of a sequence.

@@ -53,7 +53,7 @@ impl Operator for ResidualOp {
             (Some(x), true, _) => to.value(x),
             (x, _, None) => {
                 let finish = to.finish(self, node);
-                to.residual(node, (at, x), (self.partial, finish), None)
+                to.residual(node, at, x, self.partial, finish, None)
             }
             (_, _, Some(before)) => {
                 let graph = to.graph;
@@ -62,7 +62,7 @@ impl Operator for ResidualOp {
                 let also =
                     Also { partial: to.value(self.partial), finish: to.finish(self, node), sum };
                 let finish = to.finish(first, node);
-                to.residual(node, (before, first.x), (first.partial, finish), Some(also))
+                to.residual(node, before, first.x, first.partial, finish, Some(also))
             }
         }
     }
@@ -101,8 +101,10 @@ impl Lowering<'_> {
     fn residual(
         &mut self,
         node: &Node,
-        (at, x): (usize, Option<Bundle>),
-        (partial, finish): (Bundle, Finish),
+        at: usize,
+        x: Option<Bundle>,
+        partial: Bundle,
+        finish: Finish,
         also: Option<Also>,
     ) -> BufId {
         // The stream is updated in place unless something reads the old value later.
@@ -245,15 +247,15 @@ impl Instruction for ResidualInstr {
             let summands = Summands { of: run.source(*partial), pushed, sum };
             Partials { summands, finish, delta, width: self.width }
         });
-        let parts = (parts.next().expect("a sum"), parts.next());
+        let (first, second) = (parts.next().expect("a sum"), parts.next());
         // The stream is mostly updated in place.
         let x = (self.x != self.out).then(|| run.source(self.x));
         let (out, count) = (run.target(self.out), run.count());
         match self.gather {
             Gather::Push | Gather::Pull => {
-                run.thread.residual(x, parts, out, run.rows, run.scratch);
+                run.thread.residual(x, first, second, out, run.rows, run.scratch);
             }
-            Gather::Scatter => run.thread.scatter(x, parts, out, count, run.scratch),
+            Gather::Scatter => run.thread.scatter(x, first, second, out, count, run.scratch),
         }
     }
 }
@@ -304,7 +306,8 @@ impl Thread<'_> {
     fn finish<'s>(
         &self,
         parts: Partials<'_>,
-        (row, cols): (usize, Range<usize>),
+        row: usize,
+        cols: Range<usize>,
         sum: &'s mut [f32],
         spare: &'s mut [f32],
     ) -> &'s mut [f32] {
@@ -346,7 +349,8 @@ impl Thread<'_> {
     fn residual(
         &self,
         x: Option<Source<'_>>,
-        (first, second): (Partials<'_>, Option<Partials<'_>>),
+        first: Partials<'_>,
+        second: Option<Partials<'_>>,
         mut out: Target<'_>,
         rows: Range<usize>,
         scratch: &mut [f32],
@@ -364,7 +368,7 @@ impl Thread<'_> {
                     sums.push(kernels, folds, |to| to.copy_from_slice(part));
                 }
                 let (sum, spare) = sums.take();
-                let done = self.finish(parts, (row, 0..width), sum, spare);
+                let done = self.finish(parts, row, 0..width, sum, spare);
                 match parts.finish.alone {
                     true => to.copy_from_slice(done),
                     false => kernels.add_assign(to, done),
@@ -380,7 +384,8 @@ impl Thread<'_> {
     fn scatter(
         &self,
         x: Option<Source<'_>>,
-        (first, second): (Partials<'_>, Option<Partials<'_>>),
+        first: Partials<'_>,
+        second: Option<Partials<'_>>,
         mut out: Target<'_>,
         rows: usize,
         scratch: &mut [f32],
@@ -407,20 +412,20 @@ impl Thread<'_> {
             let cols = line * TILE_ROWS..((line + count) * TILE_ROWS).min(width);
             at += count;
             let mut sums = Tree::new(stack, cols.len());
-            self.fold(first, (row, &cols), fetched, &mut sums);
+            self.fold(first, row, &cols, fetched, &mut sums);
             let (sum, spare) = sums.take();
             if finish.norm.is_none() {
-                let done = self.finish(first, (row, cols.clone()), sum, spare);
-                self.add_stream((x, finish), &mut out, row, &cols, done);
+                let done = self.finish(first, row, cols.clone(), sum, spare);
+                self.add_stream(x, finish, &mut out, row, &cols, done);
                 let Some(second) = second else {
                     self.tell(&mut out, row, &cols, done);
                     continue;
                 };
                 let held = &mut held[..cols.len()];
                 held.copy_from_slice(done);
-                self.fold(second, (row, &cols), fetched, &mut sums);
+                self.fold(second, row, &cols, fetched, &mut sums);
                 let (sum, spare) = sums.take();
-                let done = self.finish(second, (row, cols.clone()), sum, spare);
+                let done = self.finish(second, row, cols.clone(), sum, spare);
                 self.step.kernels.add_assign(held, done);
                 self.tell(&mut out, row, &cols, held);
                 continue;
@@ -428,8 +433,8 @@ impl Thread<'_> {
             let (all, spare) = whole[..2 * width].split_at_mut(width);
             all[cols.clone()].copy_from_slice(sum);
             if cols.end == width {
-                let done = self.finish(first, (row, 0..width), all, spare);
-                self.add_stream((x, finish), &mut out, row, &(0..width), done);
+                let done = self.finish(first, row, 0..width, all, spare);
+                self.add_stream(x, finish, &mut out, row, &(0..width), done);
                 self.tell(&mut out, row, &(0..width), done);
             }
         }
@@ -439,7 +444,8 @@ impl Thread<'_> {
     fn fold(
         &self,
         parts: Partials<'_>,
-        (row, cols): (usize, &Range<usize>),
+        row: usize,
+        cols: &Range<usize>,
         fetched: &mut [f32],
         sums: &mut Tree<'_>,
     ) {
@@ -463,7 +469,8 @@ impl Thread<'_> {
     /// Adds columns of a row of the stream to a sum.
     fn add_stream(
         &self,
-        (x, finish): (Option<Source<'_>>, &Finish),
+        x: Option<Source<'_>>,
+        finish: &Finish,
         out: &mut Target<'_>,
         row: usize,
         cols: &Range<usize>,

@@ -101,7 +101,7 @@ impl Labels {
             for rank in 0..threads.len() {
                 let first = plan.first_level(group, rank);
                 let levels = first..plan.levels().len();
-                let seat = |level| ThreadWork::new((replica, kernels), level, (group, rank));
+                let seat = |level| ThreadWork::new(replica, kernels, level, group, rank);
                 labels.work.push(levels.map(seat).collect());
                 labels.first.push(first);
             }
@@ -202,9 +202,11 @@ impl Labels {
 impl ThreadWork {
     /// Where a thread sits in steps of a level, as the executor has it.
     fn new(
-        (replica, kernels): (&Replica, &Kernels),
+        replica: &Replica,
+        kernels: &Kernels,
         level: usize,
-        (group, rank): (usize, usize),
+        group: usize,
+        rank: usize,
     ) -> ThreadWork {
         let Replica { graph, plan, .. } = replica;
         let place = if plan.places() > 1 { group } else { 0 };
@@ -212,20 +214,28 @@ impl ThreadWork {
         let team = plan.teams_at(level)[place].clone();
         let stage = if plan.mode == Mode::Pipeline { group } else { 0 };
         let rank = plan.group_threads_at(level)[group].start + rank - team.start;
-        let at = (node, group, rank, team.len());
-        let products = products((replica, kernels), (level, stage), at);
+        let at = Position { level, stage, node, group, rank, team: team.len() };
+        let products = products(replica, kernels, at);
         ThreadWork { place, rank, team: team.len(), products }
     }
 }
 
+/// A thread in steps of a level: the pipeline's stage, the graph's node, its group, its number in the team and the
+/// team's size.
+#[derive(Copy, Clone)]
+struct Position {
+    level: usize,
+    stage: usize,
+    node: usize,
+    group: usize,
+    rank: usize,
+    team: usize,
+}
+
 /// What a thread multiplies, of each matrix of its stage.
-fn products(
-    (replica, kernels): (&Replica, &Kernels),
-    (level, stage): (usize, usize),
-    (node, group, rank, team): (usize, usize, usize, usize),
-) -> Vec<Vec<Share>> {
+fn products(replica: &Replica, kernels: &Kernels, at: Position) -> Vec<Vec<Share>> {
+    let Position { level, stage, node, group, rank, team } = at;
     let Replica { graph, programs, weight_table, plan, .. } = replica;
-    let with = (&plan.schedules, kernels);
     let mut all: Vec<Vec<Share>> = graph.matrices.iter().map(|_| Vec::new()).collect();
     // All forms multiply by the same matrices, but for those that predict.
     let form = |predicts| programs.iter().find(|(variant, _)| variant.predicts == predicts);
@@ -244,10 +254,11 @@ fn products(
             let rules = shard.rules(level);
             let share = |(tokens, dealt): (usize, Dealt<'_>)| {
                 let grid = dealt.schedule.grid;
-                let tile = shard.block(dealt.schedule.how, with, tokens).register;
+                let block = shard.block(dealt.schedule.how, &plan.schedules, kernels, tokens);
+                let tile = block.register;
                 let seat = grid.seat(team, rank);
                 let part = seat.map_or(0, |seat| seat.token);
-                let one = seat.map(|seat| one_token((graph, id), node, shard, dealt, seat, splits));
+                let one = seat.map(|seat| one_token(graph, id, node, shard, dealt, seat, splits));
                 Share { splits, tokens, grid, part, tile, one: one.unwrap_or_default() }
             };
             shares.extend(rules.map(share));
@@ -258,7 +269,8 @@ fn products(
 
 /// What the product of one token with a thread's part of a matrix costs.
 fn one_token(
-    (graph, id): (&Graph, MatrixId),
+    graph: &Graph,
+    id: MatrixId,
     node: usize,
     shard: &Shard,
     dealt: Dealt<'_>,
@@ -276,7 +288,7 @@ fn one_token(
     };
     let mut all = Demand::default();
     // Where it is read and of which rows makes no difference to one token.
-    for line in product(id, matrix, (0, RowsOf::Tokens), owned) {
+    for line in product(id, matrix, 0, RowsOf::Tokens, owned) {
         all += Demand::of(&line);
     }
     all
