@@ -22,7 +22,6 @@
 //! are the leaves of the tree of sums. Leaves and classes do not depend on the nodes, so neither does a bit.
 
 use crate::placement::{Cut, Shares};
-use crate::weight::Members;
 use std::fmt;
 use std::ops::Range;
 
@@ -139,6 +138,19 @@ impl fmt::Display for Bank {
         }
         Ok(())
     }
+}
+
+/// A class of a bank's experts: every `step`-th from `first` on.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Members {
+    /// The first one.
+    pub first: usize,
+    /// From one to the next.
+    pub step: usize,
+    /// How many.
+    pub count: usize,
+    /// Rows that the tensor has for each expert.
+    pub rows: usize,
 }
 
 #[cfg(test)]

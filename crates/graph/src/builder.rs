@@ -17,6 +17,7 @@ pub use latent::{LatentSizes, UpProjection};
 pub use recurrent::{ConvolutionOf, RecurrenceOf, RecurrentRows, RecurrentSizes, TensorRows};
 
 use crate::adapter::Lows;
+use crate::keep::{KV_CLASSES, Keep};
 use crate::list::Append;
 use crate::op::{Activation, Added, Attention, Heads, Norm, NormOver, Rope, TileSums};
 use crate::operator::{Op, Operator};
@@ -25,7 +26,7 @@ use crate::operators::{
     LogitsOp, NormOp, ResidualOp, SelectOp,
 };
 use crate::placement::{Placement, Shares};
-use crate::state::{KV_CLASSES, Keep, State, StateShape};
+use crate::state::{State, StateShape};
 use crate::step::Ids;
 use crate::tensor::{Bundle, BundleInfo, Domain};
 use crate::weight::{Catalog, Matrix, MatrixId, SplitBy, TensorSpec, Vector, VectorId};

@@ -7,7 +7,9 @@
 //! buffer reuse is covered by the same rule.
 
 use crate::buffer::{BufId, Buffers, Home};
-use crate::instr::{Deal, Instr, Reach};
+use crate::claims::{Deal, Reach};
+use crate::instr::Instr;
+use crate::plan::Sync;
 use std::collections::HashMap;
 pub use threads::Scope;
 
@@ -30,16 +32,6 @@ pub struct Wait {
     pub scope: Scope,
     /// The buffer whose conflict demanded it.
     pub because: BufId,
-}
-
-/// How waits are chosen; a switch for measurement (ArcLight §3.4).
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
-pub enum Sync {
-    /// Sync B: only as far as the conflict reaches.
-    #[default]
-    Derived,
-    /// Sync A: every wait is global.
-    Global,
 }
 
 struct Seen {

@@ -16,14 +16,17 @@ mod book;
 mod buffer;
 mod builder;
 mod carry;
+mod claims;
 mod compile;
 mod deal;
 mod error;
 mod exec;
 mod executor;
 mod forecast;
+mod headers;
 mod inset;
 mod instr;
+mod keep;
 mod leave;
 mod list;
 mod listing;
@@ -51,10 +54,11 @@ mod switch;
 mod tally;
 mod tensor;
 mod timing;
+mod variant;
 mod weight;
 
 pub use adapter::{Adapted, LowMatrix, LowRank};
-pub use bank::Bank;
+pub use bank::{Bank, Members};
 pub use book::{
     Choice, Counts, Dealt, Demand, Extent, Line, Memory, Needs, Per, PlaceCounts, RowsOf,
     WaitCounts, What,
@@ -65,17 +69,20 @@ pub use builder::{
     TensorRows, Tensors, UpProjection,
 };
 pub use carry::Sharing;
-pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
+pub use claims::{Access, Deal, Gather, Operand, Reach, Work};
+pub use compile::{Scope, Stage, Wait, compile, count_waits};
 pub use error::{AdapterFault, Error, ScheduleFault};
 pub use executor::Executor;
 pub use forecast::{Forecast, Task, TaskStage};
+pub use headers::{Element, Header, Rows};
 pub use inset::{Inset, Spot, Together};
-pub use instr::{Access, Deal, Gather, Instr, Operand, Reach, Work};
+pub use instr::Instr;
+pub use keep::{KV_CLASSES, Keep};
 pub use list::Append;
 pub use listing::LayerListing;
 pub use load::PackProgress;
 pub use logits::Logits;
-pub use lower::{AttnForm, Variant, lower};
+pub use lower::lower;
 pub use op::{
     Activation, Added, Attention, Expert, Given, Heads, Merging, Norm, NormOver, Rope, RopeId,
     RopeStyle, Temperature, TileSums, Xielu,
@@ -83,7 +90,7 @@ pub use op::{
 pub use operator::Op;
 pub use operators::Streams;
 pub use placement::{Cut, Placement, Shares, share};
-pub use plan::{FormLimits, Mode, Phase, Plan, StepShape};
+pub use plan::{FormLimits, Mode, Phase, Plan, StepShape, Sync};
 pub use profile::Profile;
 pub use recurrent::{
     Above, ChannelRun, Convolution, HeadNorm, Modulation, Recurrence, RecurrentColumns,
@@ -94,13 +101,14 @@ pub use schedule::{
     Grid, MatrixShape, Product, Schedule, Schedules, ShapeError, Slice, largest_slice,
 };
 pub use squares::TensorSquares;
-pub use state::{KV_CLASSES, Keep, KvType, KvTypes, StateShape};
+pub use state::{KvType, KvTypes, StateShape};
 pub use step::{Outputs, PageCopy, PageId, PageTable, Recalled, Save, SeqInput};
 pub use storage::{Limits, NodeBytes};
 pub use sum::Sum;
-pub use tensor::{Bundle, BundleInfo, Domain, Element, Header, Rows};
+pub use tensor::{Bundle, BundleInfo, Domain};
 pub use timing::{ShapeUse, usual_slice};
+pub use variant::{AttnForm, Variant};
 pub use weight::{
-    ByHead, Catalog, Clamp, Layout, Matrix, MatrixId, Members, PackBytes, Part, SplitBy,
-    TensorSpec, Turns, Vector, VectorId, WeightSource, WeightView,
+    ByHead, Catalog, Clamp, Layout, Matrix, MatrixId, PackBytes, Part, SplitBy, TensorSpec, Turns,
+    Vector, VectorId, WeightSource, WeightView,
 };

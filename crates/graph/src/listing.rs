@@ -3,10 +3,12 @@
 use crate::book::{Desk, Extent, Memory, What};
 use crate::buffer::{BufId, Buffer, Buffers, Home};
 use crate::builder::{Graph, Node};
+use crate::claims::{Reach, Work};
 use crate::compile::{Stage, compile, count_waits};
-use crate::instr::{Instr, Reach, Work};
-use crate::lower::{Variant, lower};
+use crate::instr::Instr;
+use crate::lower::lower;
 use crate::plan::Plan;
+use crate::variant::Variant;
 use crate::weight::Matrix;
 use std::fmt;
 

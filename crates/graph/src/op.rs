@@ -1,7 +1,7 @@
 //! Parameters of operators, as a model's definition states them.
 
+use crate::keep::Keep;
 use crate::placement::Cut;
-use crate::state::Keep;
 use crate::weight::VectorId;
 pub use kernels::{Activation, RopeStyle, Xielu};
 use kernels::{KvType, KvTypes, TILE_ROWS};

@@ -3,16 +3,25 @@
 //! A plan is data. It comes from [`Plan::new`], the default rule, or from a tuner;
 //! nothing below it chooses cores or forms by itself.
 
-use crate::compile::Sync;
+use crate::claims::Gather;
 use crate::error::Error;
-use crate::instr::Gather;
-use crate::lower::{AttnForm, Variant};
 use crate::schedule::Schedules;
+use crate::variant::{AttnForm, Variant};
 use memory::{HugePages, Policy};
 use std::fmt;
 use std::ops::Range;
 use threads::PoolSpec;
 use topology::{Group, Machine, NodeId};
+
+/// How waits are chosen; a switch for measurement (ArcLight §3.4).
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
+pub enum Sync {
+    /// Sync B: only as far as the conflict reaches.
+    #[default]
+    Derived,
+    /// Sync A: every wait is global.
+    Global,
+}
 
 /// The threads that take steps of some sizes. Switching between phases costs no more than waking those
 /// that come in (`threads/benches/switch.rs`), and changes no bits: weights lie where they lie, and

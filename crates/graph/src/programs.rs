@@ -12,11 +12,12 @@ use crate::error::Error;
 use crate::exec::{self, Form, LocalReplica, Replica};
 use crate::executor::{Executor, replicate};
 use crate::instr::Instr;
-use crate::lower::{Variant, lower};
+use crate::lower::lower;
 use crate::plan::Plan;
 use crate::stages::Spans;
 use crate::storage::{Limits, Room, Scratch, Sizes};
 use crate::switch::Levels;
+use crate::variant::Variant;
 use std::collections::HashMap;
 use threads::Pool;
 

@@ -5,7 +5,7 @@ mod cut;
 use crate::adapter::Adapted;
 use crate::error::Error;
 use crate::inset::{self, Inset, Spot, Together, Walk};
-use crate::state::Keep;
+use crate::keep::Keep;
 use kernels::{KV_CHUNK, KV_PAGE};
 use std::ops::Range;
 

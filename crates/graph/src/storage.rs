@@ -8,9 +8,10 @@ use crate::buffer::{BufId, Buffer, Buffers, Home, Pool};
 use crate::builder::Graph;
 use crate::error::Error;
 use crate::exec::Shadow;
+use crate::keep::KV_CLASSES;
 use crate::plan::Plan;
 use crate::stages::Spans;
-use crate::state::{self, KV_CLASSES, KvTypes, StateLayout};
+use crate::state::{self, KvTypes, StateLayout};
 use memory::{Arena, ArenaOptions, Block, HugePages, Policy};
 use std::sync::Arc;
 

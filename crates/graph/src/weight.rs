@@ -2,7 +2,7 @@
 //!
 //! Nothing is read here beyond names, types and shapes; the loader packs the data later.
 
-use crate::bank::Bank;
+use crate::bank::{Bank, Members};
 use crate::error::Error;
 use crate::placement::Cut;
 use crate::sum::{Leaf, Sum};
@@ -323,19 +323,6 @@ impl Layout {
             Layout::Turns(turns) => turns.source(row),
         }
     }
-}
-
-/// A class of a bank's experts: every `step`-th from `first` on.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Members {
-    /// The first one.
-    pub first: usize,
-    /// From one to the next.
-    pub step: usize,
-    /// How many.
-    pub count: usize,
-    /// Rows that the tensor has for each expert.
-    pub rows: usize,
 }
 
 impl Part {

@@ -3,7 +3,7 @@
 use super::{Choice, Dealt, Line, Memory, Per, RowsOf, What};
 use crate::buffer::BufId;
 use crate::builder::Graph;
-use crate::instr::{Operand, Work};
+use crate::claims::{Operand, Work};
 use crate::plan::Plan;
 use crate::tensor::Domain;
 use crate::weight::{Matrix, MatrixId};

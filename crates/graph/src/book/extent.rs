@@ -1,7 +1,7 @@
 //! How many units of everything a step has.
 
 use super::{Per, RowsOf};
-use crate::state::{KV_CLASSES, Keep};
+use crate::keep::{KV_CLASSES, Keep};
 use crate::step::{Seen, StepInput};
 use kernels::KV_CHUNK;
 

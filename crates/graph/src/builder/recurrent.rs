@@ -2,6 +2,7 @@
 
 use super::{Builder, block_cols};
 use crate::error::Error;
+use crate::keep::Keep;
 use crate::op::{Given, Heads};
 use crate::operators::{ConvolutionOp, ModulationOp, RecurrenceOp};
 use crate::placement::{Cut, Placement};
@@ -9,7 +10,7 @@ use crate::recurrent::{
     CHANNELS, ChannelRun, Convolution, HeadNorm, Modulation, Recurrence, RecurrentColumns,
     RecurrentHeads, Rule, columns,
 };
-use crate::state::{Keep, StateShape};
+use crate::state::StateShape;
 use crate::tensor::Bundle;
 use crate::weight::{Layout, MatrixId, Part, SplitBy, Turns, VectorId};
 use kernels::{Activation, TILE_ROWS, scan_state_len};

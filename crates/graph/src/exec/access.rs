@@ -15,7 +15,8 @@
 
 use super::shadow::{Moment, Who};
 use crate::buffer::BufId;
-use crate::instr::{Access, Deal, Instr, Reach};
+use crate::claims::{Access, Deal, Reach};
+use crate::instr::Instr;
 use crate::state::StateLayout;
 use crate::step::PageId;
 use crate::storage::Places;

@@ -12,9 +12,8 @@ use super::Thread;
 use super::access::{Source, StatePages, Target};
 use super::items::{Items, TileOrder};
 use super::keys::{Keys, Spans, TILE_ROWS_MAX, page};
-use super::placing::{Layer, Placing};
+use super::placing::{HeadInputs, Layer, Placing};
 use crate::op::{Attention, Heads};
-use crate::operators::HeadInputs;
 use crate::state::KvType;
 use crate::step::{Class, PageId};
 use kernels::{

@@ -4,7 +4,7 @@ use super::Thread;
 use super::access::{Source, Target};
 use super::grid::Own;
 use super::matmul::columns;
-use crate::instr::Operand;
+use crate::claims::Operand;
 use crate::weight::ByHead;
 use kernels::TILE_ROWS;
 

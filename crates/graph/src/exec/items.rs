@@ -12,7 +12,7 @@ impl Thread<'_> {
     /// ([`Deal::Items`]).
     ///
     /// [`Plan::tasks`]: crate::Plan::tasks
-    /// [`Deal::Items`]: crate::instr::Deal::Items
+    /// [`Deal::Items`]: crate::claims::Deal::Items
     pub(crate) fn each_in_turn(&self, items: usize, worker: &mut Worker, item: impl FnMut(usize)) {
         match self.step.plan.tasks {
             Some(policy) => worker.tasks(policy, Homes::None(items), item),

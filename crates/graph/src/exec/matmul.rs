@@ -10,7 +10,7 @@ use super::access::{Source, Target};
 use super::grid::Own;
 use super::low::LowSums;
 use super::rows::keep;
-use crate::instr::Operand;
+use crate::claims::Operand;
 use crate::load::{Packed, Root};
 use crate::op::{Activation, TileSums};
 use crate::plan::Plan;

@@ -4,10 +4,29 @@
 use super::Thread;
 use super::access::{Source, StatePages};
 use super::keys::page;
+use crate::buffer::BufId;
 use crate::op::{Attention, Heads, NormOver, Rope};
-use crate::operators::HeadInputs;
 use kernels::{KV_PAGE, KvType};
 use std::ops::Range;
+
+/// What raw heads become queries and keys with: buffers, or views of them.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct HeadInputs<B = BufId> {
+    /// Cosines and sines.
+    pub rope: Option<B>,
+    /// Sums of squares of all tiles of queries, then of keys.
+    pub squares: Option<B>,
+}
+
+impl HeadInputs {
+    pub(crate) fn map<V>(self, view: impl Fn(BufId) -> V) -> HeadInputs<V> {
+        HeadInputs { rope: self.rope.map(&view), squares: self.squares.map(view) }
+    }
+
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = BufId> + use<> {
+        self.rope.into_iter().chain(self.squares)
+    }
+}
 
 /// What turns a token's heads into queries and keys.
 #[derive(Copy, Clone)]

@@ -4,7 +4,7 @@
 
 use super::access::Source;
 use super::{Chosen, Thread};
-use crate::instr::Operand;
+use crate::claims::Operand;
 use crate::placement::share;
 use crate::squares::Squares;
 use crate::weight::{Matrix, MatrixId, SplitBy};

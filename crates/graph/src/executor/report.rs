@@ -4,9 +4,9 @@ use super::Executor;
 use crate::book::{Counts, Demand, Desk, Needs};
 use crate::error::Error;
 use crate::exec::Replica;
-use crate::lower::Variant;
 use crate::profile::{Profile, Recorder};
 use crate::storage::NodeBytes;
+use crate::variant::Variant;
 use memory::{Arena, Pages};
 use std::ops::Range;
 

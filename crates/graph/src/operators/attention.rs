@@ -3,9 +3,9 @@
 use super::prelude::*;
 use super::tell::{TellInstr, TellRun};
 use crate::buffer::{Home, Pool};
-use crate::exec::Layer;
-use crate::lower::AttnForm;
+use crate::exec::{HeadInputs, Layer};
 use crate::op::{Attention, Given, Heads};
+use crate::variant::AttnForm;
 use kernels::{KvType, Product};
 
 /// RoPE, KV append and attention. Takes and gives split by heads.
@@ -114,25 +114,6 @@ impl Inputs {
     /// Where keys and values come from.
     fn keys(&self) -> BufId {
         self.latents.unwrap_or(self.qkv)
-    }
-}
-
-/// What raw heads become queries and keys with: buffers, or views of them.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct HeadInputs<B = BufId> {
-    /// Cosines and sines.
-    pub rope: Option<B>,
-    /// Sums of squares of all tiles of queries, then of keys.
-    pub squares: Option<B>,
-}
-
-impl HeadInputs {
-    fn map<V>(self, view: impl Fn(BufId) -> V) -> HeadInputs<V> {
-        HeadInputs { rope: self.rope.map(&view), squares: self.squares.map(view) }
-    }
-
-    fn buffers(&self) -> impl Iterator<Item = BufId> + use<> {
-        self.rope.into_iter().chain(self.squares)
     }
 }
 

@@ -28,7 +28,7 @@ mod select;
 mod streams;
 mod tell;
 
-pub(crate) use attention::{AttentionOp, HeadInputs};
+pub(crate) use attention::AttentionOp;
 pub(crate) use blend::BlendOp;
 pub(crate) use choose::ChooseOp;
 pub(crate) use concat::ConcatOp;
@@ -60,10 +60,11 @@ mod prelude {
     pub(super) use crate::book::{Entry, FLOAT, Memory, Per, RowsOf, What, slot};
     pub(super) use crate::buffer::BufId;
     pub(super) use crate::builder::{Graph, Node};
+    pub(super) use crate::claims::{Claims, Gather, ITEMS, Operand, Reach, Work};
     pub(super) use crate::exec::Run;
-    pub(super) use crate::instr::{Claims, Gather, ITEMS, Operand, Reach, Work};
+    pub(super) use crate::instr::{Instruction, Multiplies};
     pub(super) use crate::lower::Lowering;
-    pub(super) use crate::operator::{Instruction, Multiplies, Operator};
+    pub(super) use crate::operator::Operator;
     pub(super) use crate::squares::Squares;
     pub(super) use crate::storage::Scratch;
     pub(super) use crate::tensor::{Bundle, Domain};

@@ -3,12 +3,12 @@
 use super::*;
 use crate::book::Entry;
 use crate::builder::{Builder, Graph};
+use crate::claims::Claims;
 use crate::compile::Stage;
 use crate::exec::{Run, Thread};
 use crate::executor::Executor;
-use crate::instr::Claims;
+use crate::instr::Instruction;
 use crate::op::Norm;
-use crate::operator::Instruction;
 use crate::plan::Plan;
 use crate::step::{Outputs, PageTable, SeqInput};
 use crate::storage::Limits;
