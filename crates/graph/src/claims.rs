@@ -80,16 +80,19 @@ pub struct Access {
 }
 
 /// What an instruction touches, as it states it.
+#[derive(Clone, Debug)]
 pub(crate) struct Claims {
-    domain: Domain,
+    /// The instruction's name in listings.
+    pub name: &'static str,
+    pub domain: Domain,
     work: Option<Work>,
     pub all: Vec<Access>,
 }
 
 impl Claims {
     /// None yet, of an instruction whose rows are dealt so.
-    pub(crate) fn new(domain: Domain, work: Option<Work>) -> Claims {
-        Claims { domain, work, all: Vec::new() }
+    pub(crate) fn new(name: &'static str, domain: Domain, work: Option<Work>) -> Claims {
+        Claims { name, domain, work, all: Vec::new() }
     }
 
     /// What the same thread has of rows that are dealt.

@@ -9,11 +9,12 @@ use crate::buffer::{BufId, Buffers};
 use crate::builder::Graph;
 use crate::compile::Stage;
 use crate::error::Error;
-use crate::exec::{self, LocalReplica, Replica, StepPart, tile_tokens};
+use crate::exec::{self, LocalReplica, Replica, StepPart, replicate, tile_tokens};
 use crate::inset::Together;
 use crate::load::{PackProgress, Weights};
 use crate::logits::{Logits, Table};
 use crate::placement::share;
+use crate::places::Scratch;
 use crate::plan::{FormLimits, Plan, StepShape};
 use crate::profile::Recorder;
 use crate::programs::Compiled;
@@ -21,15 +22,15 @@ use crate::squares::{Squares, TensorSquares};
 use crate::stages::Spans;
 use crate::state::State;
 use crate::step::{self, Ids, Outputs, Recalled, SeqInput, StepInput};
-use crate::storage::{Limits, Scratch, Sizes, Storage};
+use crate::storage::{Limits, Sizes, Storage};
 use crate::switch::Levels;
 use crate::tally::Tally;
 use crate::variant::Variant;
 use crate::weight::WeightSource;
 use kernels::{Kernels, KvTypes};
 use memory::Block;
-use std::sync::{Mutex, OnceLock, PoisonError};
-use threads::{Pool, View, Worker};
+use std::sync::{Mutex, PoisonError};
+use threads::{Pool, Worker};
 use topology::Machine;
 
 /// A graph with its weights, its memory and its threads.
@@ -492,19 +493,6 @@ fn results(storage: &Storage, tables: [(BufId, usize, usize); 2]) -> Logits<'_> 
         Table::new(values, rows, storage.places.stride(buffer, 0) / size_of::<f32>(), width)
     });
     Logits::new(logits, hidden)
-}
-
-/// Gives every group a copy of `first`, made by a thread of its own, so that it lies near.
-pub(crate) fn replicate(first: Replica, pool: &mut Pool) -> Result<Vec<LocalReplica>, Error> {
-    let first = LocalReplica::new(first);
-    let others: Vec<OnceLock<LocalReplica>> = (1..pool.groups()).map(|_| OnceLock::new()).collect();
-    pool.run(&|worker| {
-        worker.switch(View::Groups);
-        if worker.group() > 0 && worker.rank() == 0 {
-            others[worker.group() - 1].get_or_init(|| LocalReplica::new((*first).clone()));
-        }
-    })?;
-    Ok(std::iter::once(first).chain(others.into_iter().filter_map(OnceLock::into_inner)).collect())
 }
 
 /// The form in which a part of a step is executed.

@@ -6,8 +6,8 @@ use crate::book::{Desk, Entry, Line, RowsOf};
 use crate::builder::Graph;
 use crate::claims::{Access, Claims, Operand, Work};
 use crate::exec::Run;
+use crate::places::Scratch;
 use crate::squares::Squares;
-use crate::storage::Scratch;
 use crate::tensor::Domain;
 use crate::weight::MatrixId;
 use std::fmt;
@@ -104,7 +104,7 @@ pub struct Instr {
     /// How its rows are dealt; `None` where its work is in tiles or items.
     pub work: Option<Work>,
     pub(crate) does: Box<dyn Instruction>,
-    accesses: Vec<Access>,
+    claims: Claims,
 }
 
 impl Instr {
@@ -114,20 +114,25 @@ impl Instr {
         work: Option<Work>,
         does: impl Instruction + 'static,
     ) -> Instr {
-        let mut claims = Claims::new(domain, work);
+        let mut claims = Claims::new(does.name(), domain, work);
         does.claims(&mut claims);
-        Instr { layer, domain, work, does: Box::new(does), accesses: claims.all }
+        Instr { layer, domain, work, does: Box::new(does), claims }
     }
 
     /// Everything this instruction reads and writes.
     pub fn accesses(&self) -> &[Access] {
-        &self.accesses
+        &self.claims.all
+    }
+
+    /// The same, with what they are of.
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.claims
     }
 
     /// Declares something else, to show that it is noticed.
     #[cfg(test)]
     pub(crate) fn redeclare(&mut self, change: impl FnOnce(&mut Vec<Access>)) {
-        change(&mut self.accesses);
+        change(&mut self.claims.all);
     }
 
     /// What the team of a place does for this instruction.

@@ -37,6 +37,7 @@ mod op;
 mod operator;
 mod operators;
 mod placement;
+mod places;
 mod plan;
 pub mod profile;
 mod programs;

@@ -12,14 +12,10 @@
 //! stream. Groups follow each other, so memory is taken as sequences grow, and huge pages are filled
 //! before the next group is begun.
 
-use crate::builder::Graph;
 use crate::error::Error;
 use crate::keep::{KV_CLASSES, Keep};
 use crate::op::Heads;
-use crate::plan::Plan;
-use crate::stages::Spans;
 use crate::step::PageId;
-use crate::storage::Limits;
 pub use kernels::{KvType, KvTypes};
 use memory::{Arena, ArenaOptions, Block};
 use std::ops::Range;
@@ -185,21 +181,19 @@ impl StateLayout {
     }
 }
 
-/// Reserves the pages of `place` for the states that it holds, by state; memory is taken when they
-/// are written.
+/// Reserves the pages of a place for the states that it holds, by state, as its `node` has them; memory is taken when
+/// they are written.
 pub(crate) fn allocate(
-    graph: &Graph,
-    plan: &Plan,
-    spans: &Spans,
-    place: usize,
-    limits: Limits,
+    states: &[State],
+    holds: impl Fn(usize) -> bool,
+    node: usize,
+    kv: KvTypes,
+    pages: [usize; KV_CLASSES],
+    options: &ArenaOptions,
 ) -> Result<(Arena, Vec<Option<StateLayout>>), Error> {
-    let node = if graph.nodes() == 1 { 0 } else { place };
-    let kv = limits.kv;
-    let holds = |at: usize| spans.len() == 1 || spans.holds_state(graph, at, place);
     // Of a page, by class; and its shortest piece.
     let (mut strides, mut shortest) = ([0; KV_CLASSES], [RUN; KV_CLASSES]);
-    for (_, state) in graph.states.iter().enumerate().filter(|(at, _)| holds(*at)) {
+    for (_, state) in states.iter().enumerate().filter(|(at, _)| holds(*at)) {
         strides[state.class] += state.page_bytes(node, kv);
         if state.keep.is_paged() {
             shortest[state.class] = shortest[state.class].min(state.pieces(node, kv).shortest());
@@ -207,11 +201,9 @@ pub(crate) fn allocate(
     }
     let groups = shortest.map(Group::of);
     let sizes: Vec<usize> = (0..KV_CLASSES)
-        .map(|class| limits.pages[class].next_multiple_of(groups[class].pages()) * strides[class])
+        .map(|class| pages[class].next_multiple_of(groups[class].pages()) * strides[class])
         .collect();
-    let policy = plan.shared_policy(place);
-    let options = ArenaOptions { policy, huge: plan.huge, name: "KV pages" };
-    let mut arena = Arena::new(sizes.iter().map(|size| size + ALIGN).sum(), &options)?;
+    let mut arena = Arena::new(sizes.iter().map(|size| size + ALIGN).sum(), options)?;
     let mut blocks = Vec::with_capacity(sizes.len());
     for size in sizes {
         blocks.push(arena.alloc(size, ALIGN)?);
@@ -228,7 +220,7 @@ pub(crate) fn allocate(
             layout
         })
     };
-    let layouts = graph.states.iter().enumerate().map(layout).collect();
+    let layouts = states.iter().enumerate().map(layout).collect();
     Ok((arena, layouts))
 }
 

@@ -4,15 +4,16 @@
 //! those of the whole machine where the nodes do not share the work. The threads' own buffers lie in
 //! an arena of their group. Sizes follow from the declarations; nothing is allocated after load.
 
-use crate::buffer::{BufId, Buffer, Buffers, Home, Pool};
+use crate::buffer::{Buffer, Buffers, Home, Pool};
 use crate::builder::Graph;
 use crate::error::Error;
 use crate::exec::Shadow;
 use crate::keep::KV_CLASSES;
+use crate::places::{Places, Scratch};
 use crate::plan::Plan;
 use crate::stages::Spans;
 use crate::state::{self, KvTypes, StateLayout};
-use memory::{Arena, ArenaOptions, Block, HugePages, Policy};
+use memory::{Arena, ArenaOptions, HugePages, Policy};
 use std::sync::Arc;
 
 /// The largest step that an executor is sized for, and how it keeps keys and values.
@@ -61,46 +62,6 @@ pub(crate) struct Sizes {
     pub scratch: Scratch,
 }
 
-/// Elements of a thread's scratch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Scratch {
-    /// f32.
-    pub floats: usize,
-    /// u32.
-    pub words: usize,
-    /// Bytes.
-    pub bytes: usize,
-}
-
-impl Scratch {
-    /// Room for one or the other.
-    pub(crate) fn max(self, other: Scratch) -> Scratch {
-        Scratch {
-            floats: self.floats.max(other.floats),
-            words: self.words.max(other.words),
-            bytes: self.bytes.max(other.bytes),
-        }
-    }
-
-    /// Bytes of each.
-    fn sizes(self) -> [usize; 3] {
-        [self.floats * size_of::<f32>(), self.words * size_of::<u32>(), self.bytes]
-    }
-}
-
-/// Where everything lies in them. Every group of threads has a copy near.
-#[derive(Clone)]
-pub(crate) struct Places {
-    shared: Vec<Vec<Option<Block>>>,       // [buffer][place]
-    private: Vec<Vec<Option<Block>>>,      // [buffer][thread]
-    states: Vec<Vec<Option<StateLayout>>>, // [place][state]
-    scratch: Vec<[Block; 3]>,              // [thread]
-    strides: Vec<Vec<usize>>,              // [buffer][place], bytes
-    host: Vec<bool>,                       // [buffer]
-    /// Who touched what last, where that is kept.
-    pub shadow: Option<Arc<Shadow>>,
-}
-
 impl Storage {
     /// Allocates everything for `plan`.
     pub(crate) fn new(
@@ -112,7 +73,13 @@ impl Storage {
     ) -> Result<Storage, Error> {
         let (mut pages, mut states) = (Vec::new(), Vec::new());
         for place in 0..plan.places() {
-            let (arena, states_here) = state::allocate(graph, plan, spans, place, sizes.limits)?;
+            let node = if graph.nodes() == 1 { 0 } else { place };
+            let holds = |at: usize| spans.len() == 1 || spans.holds_state(graph, at, place);
+            let Limits { kv, pages: count, .. } = sizes.limits;
+            let policy = plan.shared_policy(place);
+            let options = ArenaOptions { policy, huge: plan.huge, name: "KV pages" };
+            let (arena, states_here) =
+                state::allocate(&graph.states, holds, node, kv, count, &options)?;
             pages.push(arena);
             states.push(states_here);
         }
@@ -235,52 +202,6 @@ impl Room {
     /// Its arenas.
     pub(crate) fn arenas(&self) -> impl Iterator<Item = &Arena> {
         self.arenas.iter()
-    }
-}
-
-impl Places {
-    /// The copy of a buffer that `thread` of the team of `place` works on.
-    pub(crate) fn of(&self, buf: BufId, place: usize, thread: usize) -> Block {
-        let id = buf.0 as usize;
-        self.private[id][thread]
-            .or(self.shared[id][place])
-            .or(self.shared[id][0])
-            .expect("a buffer of this graph")
-    }
-
-    /// Whether every thread has a copy of a buffer to itself.
-    pub(crate) fn is_private(&self, buf: BufId) -> bool {
-        self.private[buf.0 as usize].first().is_some_and(Option::is_some)
-    }
-
-    /// The copy of a shared buffer in `place`.
-    pub(crate) fn on(&self, buf: BufId, place: usize) -> Block {
-        self.shared[buf.0 as usize][place].expect("a shared buffer")
-    }
-
-    /// Bytes from one row of a buffer to the next in `place`.
-    pub(crate) fn stride(&self, buf: BufId, place: usize) -> usize {
-        self.strides[buf.0 as usize][place]
-    }
-
-    /// Whether a buffer is the caller's.
-    pub(crate) fn is_host(&self, buf: BufId) -> bool {
-        self.host[buf.0 as usize]
-    }
-
-    /// Pages of a state in a place that holds it.
-    pub(crate) fn state(&self, state: usize, place: usize) -> &StateLayout {
-        self.states[place][state].as_ref().expect("a state of this place")
-    }
-
-    /// Pages of all states in each place, as far as it holds them.
-    pub(crate) fn states(&self) -> &[Vec<Option<StateLayout>>] {
-        &self.states
-    }
-
-    /// Scratch of a thread: f32, u32, bytes.
-    pub(crate) fn scratch(&self, thread: usize) -> [Block; 3] {
-        self.scratch[thread]
     }
 }
 

@@ -1,7 +1,7 @@
 //! What one instruction may touch, as one thread of its team: where blocks of memory become slices.
 //!
 //! The safety argument is the compiler's. An instruction states what it touches
-//! ([`Instr::accesses`]), each thread touches only its share under the instruction's deal, and between
+//! ([`Claims`]), each thread touches only its share under the instruction's deal, and between
 //! two conflicting accesses stands a wait of sufficient scope. An instruction therefore gets views of
 //! exactly the buffers that it declares: a [`Source`] to read, a [`Target`] to write, [`StatePages`] of
 //! what is kept of sequences. Views are made in one place, [`Thread::execute`](super::Thread::execute). Within a
@@ -15,11 +15,10 @@
 
 use super::shadow::{Moment, Who};
 use crate::buffer::BufId;
-use crate::claims::{Access, Deal, Reach};
-use crate::instr::Instr;
+use crate::claims::{Access, Claims, Deal, Reach};
+use crate::places::Places;
 use crate::state::StateLayout;
 use crate::step::PageId;
-use crate::storage::Places;
 use crate::tensor::Domain;
 use kernels::{KvPageMut, KvType, KvTypes, Rows, RowsMut};
 use memory::{Block, Pod};
@@ -32,7 +31,7 @@ const MOST_VIEWS: usize = if cfg!(debug_assertions) { 16 } else { 0 };
 /// What an instruction claims, and the thread that executes it.
 pub(super) struct Grant<'a> {
     storage: &'a Places,
-    instr: &'a Instr,
+    claims: &'a Claims,
     /// Where the team's buffers lie.
     place: usize,
     /// The thread's number in the pool.
@@ -67,14 +66,14 @@ struct Region {
 impl<'a> Grant<'a> {
     pub(super) fn new(
         storage: &'a Places,
-        instr: &'a Instr,
+        claims: &'a Claims,
         place: usize,
         thread: usize,
         shares: &'a [Range<usize>; 2],
         moment: Option<Moment>,
     ) -> Grant<'a> {
         let (views, noted, next) = Default::default();
-        Grant { storage, instr, place, thread, shares, views, moment, noted, next }
+        Grant { storage, claims, place, thread, shares, views, moment, noted, next }
     }
 
     /// A view to read a buffer.
@@ -128,7 +127,7 @@ impl<'a> Grant<'a> {
     }
 
     fn name(&self) -> &'static str {
-        self.instr.name()
+        self.claims.name
     }
 
     /// Notes a view: a buffer has many to read, or one to write.
@@ -146,7 +145,7 @@ impl<'a> Grant<'a> {
 
     /// What the instruction claims of a buffer.
     fn claims(&self, buf: BufId, write: bool) -> impl Iterator<Item = &'a Access> {
-        let all = self.instr.accesses().iter();
+        let all = self.claims.all.iter();
         all.filter(move |access| access.buffer == buf && (access.write || !write))
     }
 
@@ -154,7 +153,7 @@ impl<'a> Grant<'a> {
     /// of a step and not dealt as they are.
     #[track_caller]
     fn region(&self, buf: BufId, write: bool) -> Region {
-        let each = match self.instr.domain {
+        let each = match self.claims.domain {
             Domain::Slots(each) => each,
             Domain::Tokens | Domain::Outputs => 1,
         };

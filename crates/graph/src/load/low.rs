@@ -6,43 +6,17 @@
 
 use super::WeightTable;
 use super::pack::Packer;
+use super::packed::PackedLow;
 use crate::adapter::{Low, LowMatrix, LowRank, Lows};
 use crate::builder::Graph;
 use crate::error::Error;
 use crate::placement::share;
 use crate::plan::Plan;
 use crate::weight::{MatrixId, Part};
-use kernels::{TILE_ROWS, Tiles};
-use memory::{Arena, ArenaOptions, Block};
+use kernels::TILE_ROWS;
+use memory::{Arena, ArenaOptions};
 use std::ops::Range;
 use threads::Pool;
-
-/// A pair in one place.
-#[derive(Clone)]
-pub(crate) struct PackedLow {
-    a: Block,
-    b: Block,
-    a_tile: usize, // bytes
-    b_tile: usize,
-}
-
-impl PackedLow {
-    /// Tile `tile` of A, its bytes `bytes`: a segment.
-    pub(crate) fn a(&self, tile: usize, bytes: Range<usize>) -> Tiles<'_> {
-        let block = self.a.sub(tile * self.a_tile + bytes.start, bytes.len());
-        // SAFETY: tiles are written by `WeightTable::pack_lows` only, before an executor has them; the arena lives
-        // until it has others.
-        Tiles::new(unsafe { block.as_slice::<u8>() }, 1, bytes.len(), bytes.len())
-    }
-
-    /// The tiles `tiles` of B.
-    pub(crate) fn b(&self, tiles: Range<usize>) -> Tiles<'_> {
-        let (count, len) = (tiles.len(), self.b_tile);
-        let block = self.b.sub(tiles.start * len, count * len);
-        // SAFETY: as above.
-        Tiles::new(unsafe { block.as_slice::<u8>() }, count, len, len)
-    }
-}
 
 impl WeightTable {
     /// The pairs beside a matrix, as threads of `group` read them for node `node` of the graph.

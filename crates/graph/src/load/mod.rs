@@ -2,169 +2,32 @@
 
 mod low;
 mod pack;
+mod packed;
 mod rounds;
+mod table;
 mod turned;
 
 pub use pack::PackProgress;
+pub(crate) use packed::{Packed, Root};
+pub(crate) use table::WeightTable;
 
 use crate::builder::Graph;
-use crate::deal::{Dealt, Shard};
+use crate::deal::Shard;
 use crate::error::Error;
 use crate::operators::GatedOp;
 use crate::plan::{Mode, Plan};
 use crate::schedule::MatrixShape;
 use crate::stages::Spans;
-use crate::weight::{Matrix, MatrixId, SplitBy, VectorId};
-use gguf::TensorType;
-use kernels::{Kernels, Piece, TILE_ROWS, Tiles};
-use memory::{Arena, ArenaOptions, Block};
-use std::ops::Range;
-
-/// A tensor's share on one node, packed.
-#[derive(Clone)]
-pub(crate) struct Packed {
-    pub ty: TensorType,
-    /// Columns of all segments.
-    pub cols: usize,
-    /// Column of the node's output row where this part begins.
-    pub out: usize,
-    /// How its columns are summed, by the number of runs they are cut into, from one on.
-    sums: Vec<Summed>,
-    pub tiles: usize,
-    /// Tiles of each expert; all, if it is no bank.
-    per_member: usize,
-    tile_bytes: usize,
-    block: Block,
-}
-
-/// How the columns of a node are summed.
-#[derive(Clone)]
-pub(crate) struct Summed {
-    /// Roots of the summation tree that nodes before this one hold.
-    pub roots_before: usize,
-    /// What a tile is made of, in order.
-    pub roots: Vec<Root>,
-}
-
-/// Columns of a tile that are summed up to one root of the summation tree (see [`crate::sum`]).
-#[derive(Clone)]
-pub(crate) struct Root {
-    /// Columns of the node's input.
-    pub cols: Range<usize>,
-    /// Its leaves, each packed on its own.
-    pub pieces: Vec<Piece>,
-    bytes: Range<usize>, // within a tile
-}
-
-impl Summed {
-    /// All roots in one go, each a sum of its own, in tiles of `bytes`.
-    fn together(&self, bytes: usize) -> Summed {
-        let cols = 0..self.roots.last().map_or(0, |last| last.cols.end);
-        let pieces = self.roots.iter().flat_map(|root| root.pieces.clone()).collect();
-        let all = Root { cols, pieces, bytes: 0..bytes };
-        Summed { roots_before: self.roots_before, roots: vec![all] }
-    }
-}
-
-impl Packed {
-    fn root_block(&self, tile: usize, root: &Root) -> Block {
-        self.block.sub(tile * self.tile_bytes + root.bytes.start, root.bytes.len())
-    }
-
-    /// Of tile `t`: the rows of the tensor before those of its expert, and its number among that one's
-    /// tiles.
-    fn member(&self, part: &crate::weight::Part, t: usize) -> (usize, usize) {
-        let Some(members) = part.members else { return (0, t) };
-        let (member, t) = (t / self.per_member, t % self.per_member);
-        ((members.first + member * members.step) * members.rows, t)
-    }
-
-    /// Tiles of each expert.
-    pub(crate) fn per_member(&self) -> usize {
-        self.per_member
-    }
-
-    /// What the tiles `range` hold of a root.
-    pub(crate) fn tiles(&self, range: Range<usize>, root: &Root) -> Tiles<'_> {
-        let (len, stride) = (root.bytes.len(), self.tile_bytes);
-        let bytes = match range.len() {
-            0 => 0,
-            count => (count - 1) * stride + len,
-        };
-        let block = self.block.sub(range.start * stride + root.bytes.start, bytes);
-        // SAFETY: tiles are written by `Weights::pack_all` only, before an executor is made of them;
-        // the arena lives as long as `self`'s owner.
-        Tiles::new(unsafe { block.as_slice::<u8>() }, range.len(), len, stride)
-    }
-
-    /// Tile `t` of a matrix whose columns are summed in one go.
-    pub(crate) fn tile(&self, t: usize) -> &[u8] {
-        // SAFETY: as in `tiles`.
-        unsafe { self.root_block(t, self.whole()).as_slice::<u8>() }
-    }
-
-    /// The one root of a part whose columns are summed in one go.
-    pub(crate) fn whole(&self) -> &Root {
-        let [all] = self.sums[0].roots.as_slice() else { unreachable!("rows are whole") };
-        all
-    }
-
-    /// How columns that nodes share are summed in `splits` runs.
-    pub(crate) fn summed(&self, splits: usize) -> &Summed {
-        &self.sums[splits - 1]
-    }
-
-    /// Columns and bytes of a tile in those roots that are `mine` by their columns.
-    pub(crate) fn share(
-        &self,
-        splits: usize,
-        mine: impl Fn(&Range<usize>) -> bool,
-    ) -> (usize, usize) {
-        let roots = &self.sums[(splits - 1).min(self.sums.len() - 1)].roots;
-        let mine = roots.iter().filter(|root| mine(&root.cols));
-        mine.fold((0, 0), |(cols, bytes), r| (cols + r.cols.len(), bytes + r.bytes.len()))
-    }
-
-    /// A leaf of a bank's experts.
-    pub(crate) fn leaf(&self, leaf: usize) -> &Root {
-        &self.sums[0].roots[leaf]
-    }
-
-    /// All of them, which are summed apart.
-    pub(crate) fn all_leaves(&self) -> &Root {
-        &self.sums[1].roots[0]
-    }
-
-    /// Roots of the summation tree that nodes before this one hold.
-    pub(crate) fn roots_before(&self) -> usize {
-        self.sums[0].roots_before
-    }
-
-    /// Bytes of one tile.
-    pub(crate) fn tile_bytes(&self) -> usize {
-        self.tile_bytes
-    }
-}
+use crate::weight::{Matrix, MatrixId, SplitBy};
+use kernels::{Kernels, Piece, TILE_ROWS};
+use memory::{Arena, ArenaOptions};
+use packed::Summed;
 
 /// All packed weights.
 pub(crate) struct Weights {
     pub weight_table: WeightTable,
     arenas: Vec<Arena>,   // [copy]
     adapters: Vec<Arena>, // [copy], or nothing
-}
-
-/// Where they lie: a shard per node, a copy per node, or one copy. Every group of threads has a
-/// replica of this near.
-#[derive(Clone)]
-pub(crate) struct WeightTable {
-    mode: Mode,
-    matrices: Vec<Vec<Option<Shard>>>,   // [matrix][copy]
-    vectors: Vec<Vec<Block>>,            // [vector][copy]
-    lens: Vec<usize>,                    // [vector]
-    homes: Vec<usize>,                   // [matrix], the stage that holds it in a pipeline
-    lows: Vec<Vec<Vec<low::PackedLow>>>, // [matrix][copy], of adapters; or nothing
-    copies: usize,
-    levels: usize,
 }
 
 impl Weights {
@@ -269,104 +132,6 @@ impl WeightTable {
             }
         }
         Ok(())
-    }
-
-    /// All numbers of runs in which schedules want columns summed, and 1; ascending.
-    pub(crate) fn splits_asked(&self) -> Vec<usize> {
-        let all = (0..self.levels).flat_map(|level| self.splits(level));
-        let mut asked: Vec<usize> = all.map(|(_, splits)| splits).chain([1]).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        asked
-    }
-
-    /// In how many runs columns are summed at a level, by the tokens of the step: as many as the matrix
-    /// whose schedule asks for most. Each is for up to so many tokens, ascending; nothing if no columns
-    /// are cut.
-    pub(crate) fn splits(&self, level: usize) -> Vec<(usize, usize)> {
-        let shards = || self.matrices.iter().flatten().flatten();
-        let cut = |(_, dealt): &(usize, Dealt<'_>)| dealt.schedule.grid.splits > 1;
-        if !shards().any(|shard| shard.rules(level).any(|rule| cut(&rule))) {
-            return Vec::new();
-        }
-        let mut bounds: Vec<usize> =
-            shards().flat_map(|s| s.rules(level)).map(|(tokens, _)| tokens).collect();
-        bounds.sort_unstable();
-        bounds.dedup();
-        let most = |&tokens: &usize| {
-            let splits = |shard: &Shard| shard.dealt(level, tokens).schedule.grid.splits;
-            (tokens, shards().map(splits).max().unwrap_or(1))
-        };
-        bounds.iter().map(most).collect()
-    }
-
-    /// What node `node` of the graph holds of a matrix, as threads of `group` read it.
-    pub(crate) fn shard(&self, matrix: MatrixId, node: usize, group: usize) -> &Shard {
-        let copy = self.copy_of(matrix, node, group);
-        let shard = self.matrices[matrix.0 as usize][copy].as_ref();
-        shard.expect("the copy of the one who holds it")
-    }
-
-    /// The copy that threads of `group` read for node `node` of the graph.
-    fn copy_of(&self, matrix: MatrixId, node: usize, group: usize) -> usize {
-        match self.mode {
-            Mode::TensorParallel => node,
-            Mode::Mirror => group,
-            Mode::Pipeline => self.homes[matrix.0 as usize],
-            Mode::Interleave | Mode::Off => 0,
-        }
-    }
-
-    /// The stage that holds a matrix in a pipeline.
-    pub(crate) fn home(&self, matrix: MatrixId) -> usize {
-        self.homes[matrix.0 as usize]
-    }
-
-    /// A vector, as threads of `group` read it.
-    pub(crate) fn vector(&self, vector: VectorId, group: usize) -> &[f32] {
-        let copies = &self.vectors[vector.0 as usize];
-        // SAFETY: written in `Weights::pack_all` only, before an executor is made of them.
-        let padded = unsafe { copies[group.min(copies.len() - 1)].as_slice::<f32>() };
-        &padded[..self.lens[vector.0 as usize]]
-    }
-
-    /// The tiles that the threads `ranks` of a team stream, who belong to `group`, in steps that all
-    /// threads take.
-    pub(crate) fn streamed(
-        &self,
-        group: usize,
-        ranks: Range<usize>,
-    ) -> impl Iterator<Item = Block> {
-        self.streamed_but(group, ranks, &[])
-    }
-
-    /// The same of one thread, without the matrices `but`.
-    pub(crate) fn others(&self, group: usize, rank: usize, but: &[MatrixId]) -> Vec<&[u8]> {
-        let blocks = self.streamed_but(group, rank..rank + 1, but);
-        // SAFETY: tiles are written by `Weights::pack_all` only, before an executor is made of them; the arena
-        // lives as long as `self`'s owner.
-        blocks.map(|block| unsafe { block.as_slice() }).collect()
-    }
-
-    fn streamed_but<'a>(
-        &'a self,
-        group: usize,
-        ranks: Range<usize>,
-        but: &'a [MatrixId],
-    ) -> impl Iterator<Item = Block> {
-        let (copy, all) = (if self.copies > 1 { group } else { 0 }, self.levels - 1);
-        let of = |id: usize| !but.contains(&MatrixId(id as u32));
-        let held = self.matrices.iter().enumerate().filter(move |(id, _)| of(*id));
-        held.filter_map(move |(_, m)| m[copy].as_ref()).flat_map(move |shard| {
-            let ranks = ranks.clone();
-            // As dealt without a schedule.
-            let bounds = shard.evenly(all);
-            shard.parts.iter().enumerate().map(move |(p, part)| {
-                let first = shard.tiles(bounds, ranks.start, p).start;
-                let last = shard.tiles(bounds, ranks.end - 1, p).end;
-                part.block.sub(first * part.tile_bytes, (last - first) * part.tile_bytes)
-            })
-        })
     }
 }
 

@@ -65,8 +65,8 @@ mod prelude {
     pub(super) use crate::instr::{Instruction, Multiplies};
     pub(super) use crate::lower::Lowering;
     pub(super) use crate::operator::Operator;
+    pub(super) use crate::places::Scratch;
     pub(super) use crate::squares::Squares;
-    pub(super) use crate::storage::Scratch;
     pub(super) use crate::tensor::{Bundle, Domain};
     pub(super) use crate::weight::{MatrixId, VectorId};
     pub(super) use std::ops::Range;

@@ -7,7 +7,7 @@ use crate::claims::Claims;
 use crate::compile::Stage;
 use crate::exec::{Run, Thread};
 use crate::executor::Executor;
-use crate::instr::Instruction;
+use crate::instr::{Instr, Instruction};
 use crate::op::Norm;
 use crate::plan::Plan;
 use crate::step::{Outputs, PageTable, SeqInput};
