@@ -14,7 +14,7 @@
 //! Limits: nothing is measured, so a schedule that was best may be no more than good. For a few threads out
 //! of many, that is; who has half as many should search again.
 
-use crate::builder::Graph;
+use crate::graph::Graph;
 use crate::load::paired;
 use crate::schedule::{Grid, MatrixShape, Schedule, Schedules};
 
@@ -38,7 +38,7 @@ impl Sharing<'_> {
     ) -> Option<(MatrixShape, usize)> {
         let node = if self.graph.nodes() == 1 { 0 } else { place };
         let threads = *self.teams.get(level)?.get(place)?;
-        let matrix = self.graph.matrices.get(matrix)?;
+        let matrix = self.graph.tables.matrices.get(matrix)?;
         let shape = MatrixShape::of(matrix, node, paired, threads)?;
         Some((shape, matrix.segments(0, node).len()))
     }

@@ -6,10 +6,10 @@ mod report;
 use crate::adapter::{Adapted, LowRank};
 use crate::book::Counts;
 use crate::buffer::{BufId, Buffers};
-use crate::builder::Graph;
 use crate::compile::Stage;
 use crate::error::Error;
 use crate::exec::{self, LocalReplica, Replica, StepPart, replicate, tile_tokens};
+use crate::graph::Graph;
 use crate::inset::Together;
 use crate::load::{PackProgress, Weights};
 use crate::logits::{Logits, Table};
@@ -90,7 +90,7 @@ impl Executor {
         source: &dyn WeightSource,
         progress: &mut dyn FnMut(PackProgress),
     ) -> Result<Executor, Error> {
-        assert_eq!(plan.graph_nodes(), graph.nodes, "the plan must fit the graph");
+        assert_eq!(plan.graph_nodes(), graph.nodes(), "the plan must fit the graph");
         plan.check()?;
         let spans = Spans::new(&graph, &plan)?;
         let mut pool = Pool::new(&plan.pool(machine))?;
@@ -121,7 +121,7 @@ impl Executor {
         let (places, weight_table) = (storage.places.clone(), weights.weight_table.clone());
         let replica = Replica { graph, plan, programs, places, weight_table };
         let counts = Counts::new(&replica.plan);
-        let tally = Tally::new(&replica.graph, replica.plan.pieces(limits.tokens));
+        let tally = Tally::new(replica.graph.routed(), replica.plan.pieces(limits.tokens));
         let replicas = replicate(replica, &mut pool)?;
         Ok(Executor {
             replicas,
@@ -326,13 +326,13 @@ impl Executor {
     /// Begins to sum the squares of what steps multiply, which takes some of their time. What a profile records
     /// meanwhile is nothing.
     pub fn begin_squares(&mut self) {
-        self.squares = Some(Squares::new(&self.replicas[0].graph));
+        self.squares = Some(Squares::new(self.graph().matrices()));
     }
 
     /// Ends that, and gives the sums of every tensor that was multiplied by.
     pub fn take_squares(&mut self) -> Vec<TensorSquares> {
         let squares = self.squares.take();
-        squares.map(|squares| squares.take(&self.replicas[0].graph)).unwrap_or_default()
+        squares.map(|squares| squares.take(self.graph().matrices())).unwrap_or_default()
     }
 
     /// What the form of a part of a step depends on at a level.
@@ -512,19 +512,19 @@ fn choose(input: &StepInput, plan: &Plan, limits: FormLimits, forced: Option<Var
 
 /// Tokens of a query tile, the same in all layers.
 pub(crate) fn query_tile(graph: &Graph) -> usize {
-    graph.states.iter().filter_map(State::heads).map(tile_tokens).min().unwrap_or(1)
+    graph.tables.states.iter().filter_map(State::heads).map(tile_tokens).min().unwrap_or(1)
 }
 
 /// What the choice depends on when `ranges` (token, KV range) pairs fit.
 pub(crate) fn form_limits(graph: &Graph, plan: &Plan, ranges: usize, kv: KvTypes) -> FormLimits {
     let hidden = graph.hidden_width();
-    let nodes = 0..graph.nodes;
-    let heads = || graph.states.iter().filter_map(State::heads);
+    let nodes = 0..graph.nodes();
+    let heads = || graph.tables.states.iter().filter_map(State::heads);
     let caches = || nodes.clone().flat_map(|n| heads().map(move |heads| (heads, n)));
     FormLimits {
         private_rows: plan.private_rows(hidden),
         hidden,
-        nodes: graph.nodes,
+        nodes: graph.nodes(),
         states: ranges,
         state_elements: caches()
             .map(|(h, n)| h.q_len(n) * kernels::attn_state_len(h.stored(kv)))

@@ -7,10 +7,10 @@
 
 use crate::book::{Desk, Extent, Line};
 use crate::buffer::Buffers;
-use crate::builder::Graph;
 use crate::compile::{Scope, compile};
 use crate::error::Error;
 use crate::executor::{form_limits, query_tile};
+use crate::graph::Graph;
 use crate::instr::Instr;
 use crate::keep::Keep;
 use crate::lower::lower;
@@ -68,7 +68,7 @@ impl<'a> Forecast<'a> {
         sequences: usize,
     ) -> Result<Forecast<'a>, Error> {
         let kv = kv.into();
-        assert_eq!(plan.graph_nodes(), graph.nodes, "the plan must fit the graph");
+        assert_eq!(plan.graph_nodes(), graph.nodes(), "the plan must fit the graph");
         let spans = Spans::new(graph, plan)?;
         let team_threads = plan.teams().iter().map(Range::len).max().unwrap_or(1);
         let ranges = graph.attention_states(context, sequences);
@@ -107,7 +107,7 @@ impl<'a> Forecast<'a> {
 
     /// The stages of a form: one program whose teams walk it together, or, in a pipeline, one for each place.
     pub fn programs(&self, variant: Variant) -> Vec<Vec<TaskStage>> {
-        let mut buffers = Buffers::new(self.graph.nodes, self.graph.logits_width());
+        let mut buffers = Buffers::new(self.graph.nodes(), self.graph.logits_width());
         let lowered: Vec<Vec<Instr>> = (0..self.spans.len())
             .map(|stage| lower(self.graph, variant, self.spans.ops(stage), &mut buffers))
             .collect();
@@ -118,7 +118,7 @@ impl<'a> Forecast<'a> {
                 Mode::Pipeline => stage..stage + 1,
                 _ => 0..self.plan.places(),
             };
-            compile(instrs, &buffers, self.graph.nodes, self.plan.sync)
+            compile(instrs, &buffers, self.graph.nodes(), self.plan.sync)
                 .iter()
                 .map(|stage| TaskStage {
                     tasks: stage.instrs.iter().map(|i| self.task(i, places.clone())).collect(),
@@ -140,7 +140,8 @@ impl<'a> Forecast<'a> {
         let home = |matrix| self.spans.of_matrix(self.graph, matrix);
         let (graph, plan, kv, home) = (self.graph, self.plan, self.kv, &home);
         let level = plan.levels().len() - 1;
-        let lines = |place| instr.lines(&Desk { graph, plan, kv, level, place, home });
+        let lines =
+            |place| instr.lines(&Desk { tables: &graph.tables, plan, kv, level, place, home });
         let lines = places.map(lines).collect();
         Task { layer: instr.layer, matrix: instr.matrix(), lines }
     }

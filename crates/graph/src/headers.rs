@@ -1,6 +1,6 @@
 //! Headers: all there is to say of tensors before they have data.
 
-use crate::builder::{Graph, Node};
+use crate::graph::{Graph, Node};
 use crate::placement::Placement;
 use crate::tensor::{Bundle, Domain};
 use crate::weight::{Matrix, SplitBy, VectorId};
@@ -97,7 +97,8 @@ impl Graph {
             let names: Vec<&str> = matrix.parts.iter().map(|part| &*part.name).collect();
             names.into_iter().map(|name| (name, Some(matrix.split)))
         });
-        let vectors = vectors.iter().map(|vector| (&*self.vectors[vector.0 as usize].name, None));
+        let vectors =
+            vectors.iter().map(|vector| (&*self.tables.vectors[vector.0 as usize].name, None));
         let mut headers: Vec<Header> = Vec::new();
         for (name, split) in parts.chain(vectors) {
             let spec = self.tensors().iter().find(|spec| spec.name == name);

@@ -3,11 +3,11 @@
 //! An [`Instruction`] states what it touches ([`Claims`]), what it costs, its name and the work of one thread.
 
 use crate::book::{Desk, Entry, Line, RowsOf};
-use crate::builder::Graph;
 use crate::claims::{Access, Claims, Operand, Work};
 use crate::exec::Run;
 use crate::places::Scratch;
 use crate::squares::Squares;
+use crate::tables::Tables;
 use crate::tensor::Domain;
 use crate::weight::MatrixId;
 use std::fmt;
@@ -42,7 +42,7 @@ pub(crate) trait Instruction: Boxed + fmt::Debug + Send + Sync {
     }
 
     /// Scratch of a thread in steps of up to `tokens` tokens, beyond that of products and attention.
-    fn scratch(&self, _graph: &Graph, _tokens: usize) -> Scratch {
+    fn scratch(&self, _tables: &Tables, _tokens: usize) -> Scratch {
         Scratch::default()
     }
 
@@ -51,7 +51,7 @@ pub(crate) trait Instruction: Boxed + fmt::Debug + Send + Sync {
 
     /// Whether nodes have different parts of what it reads and writes; the split of its matrix decides where it
     /// has one.
-    fn is_split(&self, _graph: &Graph) -> bool {
+    fn is_split(&self, _tables: &Tables) -> bool {
         false
     }
 
@@ -61,9 +61,9 @@ pub(crate) trait Instruction: Boxed + fmt::Debug + Send + Sync {
     }
 
     /// Name in profiles: that of its matrix, if it has one.
-    fn label<'g>(&'g self, graph: &'g Graph) -> &'g str {
+    fn label<'g>(&'g self, tables: &'g Tables) -> &'g str {
         let matrix = self.multiplies().map(|of| of.matrix).or(self.bank());
-        matrix.map_or(self.name(), |matrix| &graph.matrix(matrix).name)
+        matrix.map_or(self.name(), |matrix| &tables.matrix(matrix).name)
     }
 }
 

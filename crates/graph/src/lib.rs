@@ -11,6 +11,7 @@
 //! buffer and the two ways to synchronise; flash-decoding for the split of attention.
 
 mod adapter;
+mod adapting;
 mod bank;
 mod book;
 mod buffer;
@@ -22,7 +23,9 @@ mod deal;
 mod error;
 mod exec;
 mod executor;
+mod facts;
 mod forecast;
+mod graph;
 mod headers;
 mod inset;
 mod instr;
@@ -33,6 +36,7 @@ mod listing;
 mod load;
 mod logits;
 mod lower;
+mod lowering;
 mod op;
 mod operator;
 mod operators;
@@ -52,6 +56,7 @@ mod step;
 mod storage;
 mod sum;
 mod switch;
+mod tables;
 mod tally;
 mod tensor;
 mod timing;
@@ -66,8 +71,8 @@ pub use book::{
 };
 pub use buffer::{BufId, Buffer, Buffers};
 pub use builder::{
-    Builder, ConvolutionOf, Graph, LatentSizes, Node, RecurrenceOf, RecurrentRows, RecurrentSizes,
-    TensorRows, Tensors, UpProjection,
+    Builder, ConvolutionOf, LatentSizes, RecurrenceOf, RecurrentRows, RecurrentSizes, TensorRows,
+    Tensors, UpProjection,
 };
 pub use carry::Sharing;
 pub use claims::{Access, Deal, Gather, Operand, Reach, Work};
@@ -75,6 +80,7 @@ pub use compile::{Scope, Stage, Wait, compile, count_waits};
 pub use error::{AdapterFault, Error, ScheduleFault};
 pub use executor::Executor;
 pub use forecast::{Forecast, Task, TaskStage};
+pub use graph::{Graph, Node};
 pub use headers::{Element, Header, Rows};
 pub use inset::{Inset, Spot, Together};
 pub use instr::Instr;

@@ -2,9 +2,9 @@
 
 use crate::book::{Desk, Extent, Memory, What};
 use crate::buffer::{BufId, Buffer, Buffers, Home};
-use crate::builder::{Graph, Node};
 use crate::claims::{Reach, Work};
 use crate::compile::{Stage, compile, count_waits};
+use crate::graph::{Graph, Node};
 use crate::instr::Instr;
 use crate::lower::lower;
 use crate::plan::Plan;
@@ -28,17 +28,17 @@ impl<'a> LayerListing<'a> {
     /// An instruction of the layer before that is folded into this layer's first stage (the
     /// residual sum) is listed with it.
     pub fn new(graph: &'a Graph, plan: &Plan, variant: Variant, layer: usize) -> LayerListing<'a> {
-        let mut buffers = Buffers::new(graph.nodes, graph.logits_width());
+        let mut buffers = Buffers::new(graph.nodes(), graph.logits_width());
         let predicting = graph.predicting_ops().filter(|_| variant.predicts);
         let ops = predicting.unwrap_or_else(|| graph.model_ops());
         let instrs = lower(graph, variant, ops, &mut buffers);
-        let stages: Vec<Stage> = compile(instrs, &buffers, graph.nodes, plan.sync)
+        let stages: Vec<Stage> = compile(instrs, &buffers, graph.nodes(), plan.sync)
             .into_iter()
             .filter(|s| s.instrs.last().is_some_and(|i| i.layer == Some(layer)))
             .collect();
         let streamed = |stage: &Stage, place: usize| -> u64 {
             let kv = kernels::KvType::F16.into(); // of no account to weights
-            let desk = Desk { graph, plan, kv, level: 0, place, home: &|_| 0 };
+            let desk = Desk { tables: &graph.tables, plan, kv, level: 0, place, home: &|_| 0 };
             let lines = stage.instrs.iter().flat_map(|instr| instr.lines(&desk));
             let weights = |what| matches!(what, What::Read(Memory::Weights(_), _));
             // Of experts, those that one token goes to.
@@ -46,7 +46,7 @@ impl<'a> LayerListing<'a> {
             let all = lines.filter(|line| weights(line.what));
             all.map(|line| line.amount * one.units(line.per)).sum()
         };
-        let nodes = |stage| (0..graph.nodes).map(|node| streamed(stage, node)).collect();
+        let nodes = |stage| (0..graph.nodes()).map(|node| streamed(stage, node)).collect();
         let streamed = stages.iter().map(nodes).collect();
         LayerListing { graph, layer, stages, streamed, buffers, variant }
     }
@@ -102,8 +102,9 @@ impl<'a> LayerListing<'a> {
         let split = instr.matrix().or(instr.bank()).map(|m| self.graph.matrix(m).split);
         let matrix = instr.matrix().map(|m| self.graph.matrix(m));
         let by_head = matrix.is_some_and(|m| m.by_head.is_some());
-        let everywhere =
-            |m: &Matrix| (0..self.graph.nodes).all(|node| m.rows(0, node).len() == m.parts[0].rows);
+        let everywhere = |m: &Matrix| {
+            (0..self.graph.nodes()).all(|node| m.rows(0, node).len() == m.parts[0].rows)
+        };
         let everywhere = matrix.is_some_and(everywhere);
         match (split, write) {
             (Some(SplitBy::Rows), _) if by_head => "split",
@@ -112,7 +113,7 @@ impl<'a> LayerListing<'a> {
             (Some(SplitBy::Rows), false) => "replicated",
             (Some(SplitBy::Cols), true) => "partial",
             (Some(SplitBy::Cols), false) => "split",
-            (None, _) if instr.does.is_split(self.graph) => "split",
+            (None, _) if instr.does.is_split(&self.graph.tables) => "split",
             (None, _) => "replicated",
         }
     }
@@ -120,7 +121,7 @@ impl<'a> LayerListing<'a> {
 
 impl fmt::Display for LayerListing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nodes = self.graph.nodes;
+        let nodes = self.graph.nodes();
         let form = if self.variant.private_tokens { "decode" } else { "prefill" };
         let plural = if nodes == 1 { "" } else { "s" };
         write!(f, "layer {} in {form} form on {nodes} node{plural}", self.layer)?;

@@ -1,15 +1,13 @@
 //! Lowering: a model's operators become instructions over buffers.
 
 use crate::buffer::{BufId, Buffers, Home, Pool as Storage};
-use crate::builder::{Graph, Node};
-use crate::claims::{Gather, Work};
+use crate::claims::Work;
+use crate::graph::Graph;
 use crate::instr::Instr;
-use crate::instr::Instruction;
-use crate::operators::{ExpertsUpOp, NormOp, ReceiveInstr, ResidualOp, RopeTableInstr, SendInstr};
-use crate::sum::Sum;
+use crate::lowering::Lowering;
+use crate::operators::{ReceiveInstr, RopeTableInstr, SendInstr};
 use crate::tensor::{Bundle, Domain};
 use crate::variant::Variant;
-use crate::weight::{Clamp, MatrixId, VectorId};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -53,164 +51,10 @@ pub fn lower(
     lowering.out
 }
 
-/// How summands become a sum, and what it goes through then: a factor, a bias, limits.
-pub(crate) struct Summed {
-    pub sum: Sum,
-    pub product: Option<VectorId>,
-    pub bias: Option<VectorId>,
-    pub clamp: Option<Clamp>,
-}
-
-/// What operators append their instructions to.
-pub(crate) struct Lowering<'a> {
-    pub graph: &'a Graph,
-    pub variant: Variant,
-    pub buffers: &'a mut Buffers,
-    values: HashMap<Bundle, BufId>,
-    /// Results that are summands.
-    pub sums: HashMap<Bundle, Summed>,
-    /// Sums of tiles that every node has, beside results.
-    pub told: HashMap<Bundle, BufId>,
-    /// Results of A of adapters beside products that are summands.
-    pub lows: HashMap<Bundle, (BufId, MatrixId)>,
-    last_use: HashMap<Bundle, usize>,
-    out: Vec<Instr>,
-}
-
 impl Lowering<'_> {
-    /// Appends an instruction that is dealt in tiles or items.
-    pub(crate) fn push(
-        &mut self,
-        layer: Option<usize>,
-        domain: Domain,
-        does: impl Instruction + 'static,
-    ) {
-        self.out.push(Instr::new(layer, domain, None, does));
-    }
-
-    /// Appends an instruction that is dealt by rows.
-    pub(crate) fn push_rows(
-        &mut self,
-        layer: Option<usize>,
-        domain: Domain,
-        work: Work,
-        does: impl Instruction + 'static,
-    ) {
-        self.out.push(Instr::new(layer, domain, Some(work), does));
-    }
-
-    /// As [`Lowering::push`], of an operator and the rows of its result.
-    pub(crate) fn emit(&mut self, node: &Node, does: impl Instruction + 'static) {
-        self.push(node.layer, self.graph.bundle(node.out).domain, does);
-    }
-
-    /// As [`Lowering::push_rows`], of an operator and the rows of its result.
-    pub(crate) fn emit_rows(&mut self, node: &Node, work: Work, does: impl Instruction + 'static) {
-        self.push_rows(node.layer, self.graph.bundle(node.out).domain, work, does);
-    }
-
-    /// How row-wise work on an operator's result is dealt.
-    pub(crate) fn work(&self, node: &Node) -> Work {
-        self.variant.work(self.graph.bundle(node.out).domain)
-    }
-
-    /// Elements of a bundle's row.
-    pub(crate) fn width(&self, b: Bundle) -> usize {
-        self.graph.bundle(b).width
-    }
-
-    /// The buffer that holds a bundle.
-    pub(crate) fn value(&self, b: Bundle) -> BufId {
-        self.values[&b]
-    }
-
-    /// Index of the operator that gives a bundle.
-    pub(crate) fn position(&self, out: Bundle) -> usize {
-        let at = self.graph.ops.iter().position(|n| n.out == out);
-        at.expect("an operator of this graph")
-    }
-
-    /// Whether an operator is the last that reads a bundle.
-    pub(crate) fn is_last_use(&self, of: Bundle, node: &Node) -> bool {
-        self.last_use.get(&of) == Some(&self.position(node.out))
-    }
-
-    /// The buffer of an operator's result, as its row-wise work is dealt.
-    pub(crate) fn own_buffer(&mut self, role: &str, node: &Node) -> BufId {
-        self.buffer(role, node.out, node.layer, self.work(node))
-    }
-
-    /// f32 rows as wide as bundle `b` on each node, padded to whole tiles.
-    fn widths(&self, b: Bundle) -> Vec<usize> {
-        let info = self.graph.bundle(b);
-        let bytes = |w: &usize| w.next_multiple_of(kernels::TILE_ROWS) * size_of::<f32>();
-        info.widths.iter().map(bytes).collect()
-    }
-
-    pub(crate) fn rows(&self, domain: Domain, work: Work) -> Storage {
-        match (domain, work) {
-            (Domain::Slots(each), Work::Private) => Storage::PrivateSlots(each),
-            (Domain::Slots(each), Work::Rows) => Storage::Slots(each),
-            (_, Work::Private) => Storage::Private,
-            (Domain::Tokens, Work::Rows) => Storage::Tokens,
-            (Domain::Outputs, Work::Rows) => Storage::Outputs,
-        }
-    }
-
-    /// The buffer of role `role` for bundle `b`: in the layer's half of the double buffer, or one
-    /// per thread when the work is private.
-    pub(crate) fn buffer(
-        &mut self,
-        role: &str,
-        b: Bundle,
-        layer: Option<usize>,
-        work: Work,
-    ) -> BufId {
-        let widths = self.widths(b);
-        let rows = self.rows(self.graph.bundle(b).domain, work);
-        match work {
-            Work::Private => self.buffers.declare(role, Home::Thread, rows, &widths),
-            Work::Rows => {
-                let half = layer.map_or(0, |l| l % 2);
-                self.buffers.declare(&format!("{role}.{half}"), Home::Node, rows, &widths)
-            }
-        }
-    }
-
-    /// The buffer of the summands `b`: a row has a slot per root of `sum`, of all nodes when they are
-    /// pushed, of the node itself otherwise.
-    pub(crate) fn partial(
-        &mut self,
-        role: &str,
-        b: Bundle,
-        layer: Option<usize>,
-        sum: &Sum,
-    ) -> BufId {
-        let half = layer.map_or(0, |l| l % 2);
-        let slot = self.widths(b)[0];
-        let roots = |n: usize| match self.variant.gather {
-            Gather::Push => sum.roots(),
-            Gather::Pull | Gather::Scatter => sum.slots[n].len(),
-        };
-        let bytes: Vec<usize> = (0..self.graph.nodes).map(|n| roots(n) * slot).collect();
-        let (role, rows) = match self.variant.gather {
-            Gather::Push => (format!("{role}.all.{half}"), Storage::Private),
-            Gather::Pull | Gather::Scatter => (format!("{role}.{half}"), Storage::Tokens),
-        };
-        self.buffers.declare(&role, Home::Node, rows, &bytes)
-    }
-
-    /// The buffer of what is told of the tiles of `rows` rows, `numbers` of each, on every node.
-    pub(crate) fn told(&mut self, rows: usize, numbers: usize, layer: Option<usize>) -> BufId {
-        let bytes = rows / kernels::TILE_ROWS * numbers * size_of::<f32>();
-        let role = format!("squares.{}", layer.map_or(0, |l| l % 2));
-        let widths = vec![bytes; self.graph.nodes];
-        self.buffers.declare(&role, Home::Node, Storage::Tokens, &widths)
-    }
-
     fn rope_tables(&mut self) {
-        for rope in 0..self.graph.ropes.len() {
-            let bytes = self.graph.ropes[rope].inv_freq.len() * 2 * size_of::<f32>();
+        for rope in 0..self.graph.tables.ropes.len() {
+            let bytes = self.graph.tables.ropes[rope].inv_freq.len() * 2 * size_of::<f32>();
             let out = self.buffers.rope(rope, bytes);
             self.push_rows(None, Domain::Tokens, Work::Rows, RopeTableInstr { rope, out });
         }
@@ -223,11 +67,6 @@ impl Lowering<'_> {
         let crossing: HashSet<Bundle> = taken.filter(|b| made.contains(b)).collect();
         assert_eq!(crossing.len(), 1, "layers hand on the residual stream and nothing else");
         crossing.into_iter().next().expect("one")
-    }
-
-    pub(crate) fn remembered(&mut self, x: Bundle) -> [BufId; 2] {
-        let widths = self.widths(x);
-        self.buffers.remembered(&widths)
     }
 
     fn handoffs(&mut self, x: Bundle) -> [BufId; 2] {
@@ -254,25 +93,5 @@ impl Lowering<'_> {
         let (domain, width) = (self.graph.bundle(x).domain, self.graph.bundle(x).width);
         let (x, to) = (self.value(x), self.handoffs(x));
         self.push_rows(None, domain, Work::Rows, SendInstr { x, to, width });
-    }
-
-    /// Which of the model's mixtures has the slots `slots`.
-    pub(crate) fn route(&self, slots: Bundle) -> usize {
-        let mixtures = self.graph.ops.iter().take_while(|n| n.out < slots);
-        mixtures.filter(|n| n.op.get::<ExpertsUpOp>().is_some()).count()
-    }
-
-    /// Whether something is added to it: it is the residual stream, after a norm of the embedding.
-    pub(crate) fn is_stream(&self, of: Bundle) -> bool {
-        let mut sums = self.graph.ops.iter().filter_map(|n| n.op.get::<ResidualOp>());
-        sums.any(|sum| sum.x == Some(of))
-    }
-
-    /// Whether the result of another norm is read after the operator that gives `out`.
-    pub(crate) fn norm_lives(&self, out: Bundle) -> bool {
-        let (ops, at) = (&self.graph.ops, self.position(out));
-        let before = ops[..at].iter().filter(|n| self.values.contains_key(&n.out));
-        let mut norms = before.filter(|n| n.op.get::<NormOp>().is_some());
-        norms.any(|n| self.last_use.get(&n.out).is_some_and(|&last| last > at))
     }
 }

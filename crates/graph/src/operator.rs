@@ -6,8 +6,8 @@
 //! Nothing else of this crate lists all operators.
 
 use crate::buffer::BufId;
-use crate::builder::Node;
-use crate::lower::Lowering;
+use crate::graph::Node;
+use crate::lowering::Lowering;
 use crate::tensor::Bundle;
 use crate::weight::{MatrixId, VectorId};
 use std::any::Any;

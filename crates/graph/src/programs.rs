@@ -6,11 +6,11 @@
 
 use crate::book::{Cost, Desk};
 use crate::buffer::Buffers;
-use crate::builder::Graph;
 use crate::compile::{Stage, compile};
 use crate::error::Error;
 use crate::exec::{self, Form, LocalReplica, Replica, replicate};
 use crate::executor::Executor;
+use crate::graph::Graph;
 use crate::instr::Instr;
 use crate::lower::lower;
 use crate::places::Scratch;
@@ -39,15 +39,15 @@ impl Compiled {
         limits: Limits,
         splits: &[usize],
     ) -> Compiled {
-        let mut buffers = Buffers::new(graph.nodes, graph.logits_width());
+        let mut buffers = Buffers::new(graph.nodes(), graph.logits_width());
         let forms = splits.iter().flat_map(|&splits| {
-            Variant::all(graph.nodes).into_iter().map(move |form| Variant { splits, ..form })
+            Variant::all(graph.nodes()).into_iter().map(move |form| Variant { splits, ..form })
         });
         // Predicting operators have forms of their own, beside the model's.
         let predicting = graph.predicting_ops();
         let forms = forms.flat_map(|v| {
             let predicts = predicting.is_some().then_some(Variant { predicts: true, ..v });
-            let adapts = (!graph.lows.is_empty()).then_some(Variant { adapts: true, ..v });
+            let adapts = (!graph.tables.lows.is_empty()).then_some(Variant { adapts: true, ..v });
             [v].into_iter().chain(predicts).chain(adapts)
         });
         let lowered: Vec<(Variant, Vec<Vec<Instr>>)> = forms
@@ -63,14 +63,14 @@ impl Compiled {
         let programs: HashMap<Variant, Form> = lowered
             .into_iter()
             .map(|(v, instrs)| {
-                let compile = |instrs| compile(instrs, &buffers, graph.nodes, plan.sync);
+                let compile = |instrs| compile(instrs, &buffers, graph.nodes(), plan.sync);
                 let stages: Vec<Vec<Stage>> = instrs.into_iter().map(compile).collect();
                 let costs = costs(&stages, graph, plan, spans, limits);
                 (v, Form { stages, costs })
             })
             .collect();
         let stages = programs.values().flat_map(|f| &f.stages).flatten();
-        let scratch = exec::scratch(graph, stages, limits.tokens);
+        let scratch = exec::scratch(&graph.tables, stages, limits.tokens);
         Compiled { programs, buffers, scratch }
     }
 }
@@ -85,7 +85,7 @@ fn costs(
 ) -> Vec<Vec<Cost>> {
     let home = |matrix| spans.of_matrix(graph, matrix);
     let cost = |level: usize, place: usize| {
-        let desk = Desk { graph, plan, kv: limits.kv, level, place, home: &home };
+        let desk = Desk { tables: &graph.tables, plan, kv: limits.kv, level, place, home: &home };
         Cost::of(&stages[place.min(stages.len() - 1)], &desk)
     };
     let of_level = |level| (0..plan.places()).map(|place| cost(level, place)).collect();

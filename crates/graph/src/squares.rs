@@ -3,8 +3,6 @@
 //! They are made while steps are computed, if asked for ([`crate::Executor::begin_squares`]): threads read the input of
 //! every product before they multiply it. Programs stay as they are.
 
-use crate::builder::Graph;
-use crate::operators::{ExpertsDownOp, ExpertsUpOp};
 use crate::weight::{Layout, Matrix, MatrixId, Part};
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -30,8 +28,6 @@ pub(crate) struct Squares {
 struct Sums {
     cols: usize,
     members: Vec<Mutex<Member>>,
-    /// Whether its input has been multiplied by the weights of experts, which no file has there.
-    weighed: bool,
 }
 
 /// The sums of an expert or head.
@@ -43,7 +39,7 @@ struct Member {
 
 impl Squares {
     /// Nothing yet.
-    pub(crate) fn new(graph: &Graph) -> Squares {
+    pub(crate) fn new(matrices: &[Matrix]) -> Squares {
         let sums = |matrix: &Matrix| {
             let part = &matrix.parts[0];
             let heads = matrix.by_head.as_ref().map(|by_head| part.rows / by_head.rows);
@@ -52,24 +48,9 @@ impl Squares {
             Sums {
                 cols: part.cols,
                 members: (0..members).map(|_| Mutex::new(Member::none())).collect(),
-                weighed: false,
             }
         };
-        let mut of: Vec<Sums> = graph.matrices().iter().map(sums).collect();
-        let mut weighed = false;
-        for node in &graph.ops {
-            if let Some(ExpertsUpOp { expert, .. }) = node.op.get() {
-                weighed = !expert.weigh_input;
-            } else if let Some(ExpertsDownOp { bank, .. }) = node.op.get() {
-                of[bank.0 as usize].weighed = weighed;
-            }
-        }
-        Squares { of }
-    }
-
-    /// Whether the input of a matrix has been multiplied by the weights of experts.
-    pub(crate) fn weighed(&self, matrix: MatrixId) -> bool {
-        self.of[matrix.0 as usize].weighed
+        Squares { of: matrices.iter().map(sums).collect() }
     }
 
     /// Adds sums of columns from `first` on, and the number of rows that they are of.
@@ -92,9 +73,9 @@ impl Squares {
 
     /// Those of all tensors whose columns are those of a product's input. Of a tensor that stands in several matrices,
     /// those of the first.
-    pub(crate) fn take(self, graph: &Graph) -> Vec<TensorSquares> {
+    pub(crate) fn take(self, matrices: &[Matrix]) -> Vec<TensorSquares> {
         let (mut all, mut known) = (Vec::new(), HashSet::new());
-        for (matrix, sums) in graph.matrices().iter().zip(self.of) {
+        for (matrix, sums) in matrices.iter().zip(self.of) {
             let members: Vec<Member> = sums
                 .members
                 .into_iter()

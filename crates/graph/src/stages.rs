@@ -4,8 +4,8 @@
 //! of a step follow each other through the stages (GPipe's micro-batches, Huang et al. 2019), handing
 //! the residual stream on to the next node. Where a graph is not cut, there is one span of all.
 
-use crate::builder::{Graph, Node};
 use crate::error::Error;
+use crate::graph::{Graph, Node};
 use crate::operators::{AttentionOp, ModulationOp};
 use crate::plan::{Mode, Plan};
 use crate::weight::MatrixId;

@@ -5,9 +5,9 @@
 //! an arena of their group. Sizes follow from the declarations; nothing is allocated after load.
 
 use crate::buffer::{Buffer, Buffers, Home, Pool};
-use crate::builder::Graph;
 use crate::error::Error;
 use crate::exec::Shadow;
+use crate::graph::Graph;
 use crate::keep::KV_CLASSES;
 use crate::places::{Places, Scratch};
 use crate::plan::Plan;
@@ -79,7 +79,7 @@ impl Storage {
             let policy = plan.shared_policy(place);
             let options = ArenaOptions { policy, huge: plan.huge, name: "KV pages" };
             let (arena, states_here) =
-                state::allocate(&graph.states, holds, node, kv, count, &options)?;
+                state::allocate(&graph.tables.states, holds, node, kv, count, &options)?;
             pages.push(arena);
             states.push(states_here);
         }

@@ -1,8 +1,7 @@
 //! Which experts steps have chosen: written by one thread while a step is under way, read afterwards.
 
+use crate::bank::Bank;
 use crate::book::Choice;
-use crate::builder::Graph;
-use crate::operators::ExpertsUpOp;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// What was chosen in the step that is under way, and since the counts began.
@@ -25,11 +24,9 @@ struct Route {
 
 impl Tally {
     /// Nothing yet; for steps of up to so many parts.
-    pub(crate) fn new(graph: &Graph, parts: usize) -> Tally {
+    pub(crate) fn new<'b>(banks: impl Iterator<Item = &'b Bank>, parts: usize) -> Tally {
         let (mut routes, mut of_part, mut experts) = (Vec::new(), 0, 0);
-        for node in &graph.ops {
-            let Some(ExpertsUpOp { bank, .. }) = node.op.get() else { continue };
-            let bank = graph.matrix(*bank).bank.as_ref().expect("experts are a bank");
+        for bank in banks {
             routes.push(Route {
                 classes: bank.classes(),
                 first_class: of_part,

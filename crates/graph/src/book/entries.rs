@@ -2,9 +2,9 @@
 
 use super::{Choice, Dealt, Line, Memory, Per, RowsOf, What};
 use crate::buffer::BufId;
-use crate::builder::Graph;
 use crate::claims::{Operand, Work};
 use crate::plan::Plan;
+use crate::tables::Tables;
 use crate::tensor::Domain;
 use crate::weight::{Matrix, MatrixId};
 use kernels::{ActKind, KvTypes, Product, TILE_ROWS};
@@ -15,7 +15,7 @@ pub(crate) const FLOAT: usize = size_of::<f32>();
 /// Where and for whom an instruction is executed.
 #[derive(Copy, Clone)]
 pub(crate) struct Desk<'a> {
-    pub graph: &'a Graph,
+    pub tables: &'a Tables,
     pub plan: &'a Plan,
     /// How keys and values are stored.
     pub kv: KvTypes,
@@ -60,17 +60,17 @@ pub(crate) fn product(
 impl Desk<'_> {
     /// The node of the graph whose tensors the team works on.
     pub(crate) fn node(&self) -> usize {
-        if self.graph.nodes() == 1 { 0 } else { self.place }
+        if self.tables.nodes() == 1 { 0 } else { self.place }
     }
 
     /// Where the buffers of a node of the graph lie.
     pub(crate) fn place_of(&self, node: usize) -> usize {
-        if self.graph.nodes() == 1 { self.place } else { node }
+        if self.tables.nodes() == 1 { self.place } else { node }
     }
 
     /// All places that the graph's tensors lie in, as the team sees them.
     pub(crate) fn places(&self) -> impl Iterator<Item = usize> + use<'_> {
-        (0..self.graph.nodes()).map(|node| self.place_of(node))
+        (0..self.tables.nodes()).map(|node| self.place_of(node))
     }
 
     /// What the team has of part `p` of a matrix.
@@ -133,8 +133,8 @@ impl<'a> Entry<'a> {
         self.lines.0
     }
 
-    pub(crate) fn graph(&self) -> &'a Graph {
-        self.desk.graph
+    pub(crate) fn tables(&self) -> &'a Tables {
+        self.desk.tables
     }
 
     /// An amount of something for each unit of something.
@@ -178,7 +178,7 @@ impl<'a> Entry<'a> {
 
     /// A product and what it reads; where it writes is the caller's to say.
     pub(crate) fn product(&mut self, id: MatrixId, acts: Operand) {
-        let (desk, matrix) = (self.desk, self.desk.graph.matrix(id));
+        let (desk, matrix) = (self.desk, self.desk.tables.matrix(id));
         let own = product(id, matrix, desk.place, self.rows, |p| desk.owned(matrix, p));
         self.lines.0.extend(own);
         self.acts(matrix, acts, 1);
@@ -196,7 +196,7 @@ impl<'a> Entry<'a> {
 
     /// The products with the experts that were chosen, and what they read.
     pub(crate) fn experts(&mut self, id: MatrixId, route: usize, chosen: usize, acts: Operand) {
-        let (desk, matrix) = (self.desk, self.desk.graph.matrix(id));
+        let (desk, matrix) = (self.desk, self.desk.tables.matrix(id));
         let bank = matrix.bank.as_ref().expect("a bank of experts");
         let each = matrix.parts.len() / bank.classes();
         for (p, part) in matrix.parts.iter().enumerate() {
@@ -226,7 +226,7 @@ impl<'a> Entry<'a> {
 
     /// Rows of all parts that the team has.
     pub(crate) fn own_rows(&self, id: MatrixId) -> usize {
-        let matrix = self.desk.graph.matrix(id);
+        let matrix = self.desk.tables.matrix(id);
         (0..matrix.parts.len()).map(|p| matrix.rows(p, self.desk.node()).len()).sum()
     }
 

@@ -102,8 +102,8 @@ impl Builder<'_> {
     }
 
     pub(super) fn add(&mut self, matrix: Matrix) -> MatrixId {
-        self.graph.matrices.push(matrix);
-        MatrixId(self.graph.matrices.len() as u32 - 1)
+        self.graph.tables.matrices.push(matrix);
+        MatrixId(self.graph.tables.matrices.len() as u32 - 1)
     }
 
     /// Declares a vector of f32 weights that every node holds.
@@ -115,12 +115,12 @@ impl Builder<'_> {
     /// The same times `factor`.
     pub fn vector_times(&mut self, name: &str, len: usize, factor: f32) -> Result<VectorId, Error> {
         let vector = self.vector(name, len)?;
-        self.graph.vectors[vector.0 as usize].factor = factor;
+        self.graph.tables.vectors[vector.0 as usize].factor = factor;
         Ok(vector)
     }
 
     pub(super) fn add_vector(&mut self, name: &str, len: usize, turned: Option<usize>) -> VectorId {
-        self.graph.vectors.push(Vector {
+        self.graph.tables.vectors.push(Vector {
             name: name.to_owned(),
             len,
             fill: None,
@@ -130,7 +130,7 @@ impl Builder<'_> {
             within: None,
             buckets: None,
         });
-        VectorId(self.graph.vectors.len() as u32 - 1)
+        VectorId(self.graph.tables.vectors.len() as u32 - 1)
     }
 
     /// Declares the embeddings of token types, `[types, hidden]`. Token `id` of type `t` is then `t * vocab + id`
@@ -159,7 +159,7 @@ impl Builder<'_> {
     pub fn biases(&mut self, name: &str, buckets: usize, heads: usize) -> Result<VectorId, Error> {
         self.wanted(name, buckets, heads)?;
         let biases = self.add_vector(name, heads * relative::LEN, None);
-        self.graph.vectors[biases.0 as usize].buckets = Some(buckets);
+        self.graph.tables.vectors[biases.0 as usize].buckets = Some(buckets);
         Ok(biases)
     }
 
@@ -181,7 +181,7 @@ impl Builder<'_> {
         if ty == TensorType::NVFP4 && self.has(&input) {
             self.wanted(&input, 1, count)?;
         }
-        let known = self.graph.vectors.iter().position(|vector| vector.name == own);
+        let known = self.graph.tables.vectors.iter().position(|vector| vector.name == own);
         match known {
             Some(at) => Ok(Some(VectorId(at as u32))),
             None if self.has(&own) => self.vector(&own, count).map(Some),
@@ -201,8 +201,8 @@ impl Builder<'_> {
 
     fn filled(&mut self, len: usize, with: f32) -> VectorId {
         let is = |v: &Vector| v.fill == Some(with) && v.len == len;
-        let at = self.graph.vectors.iter().position(is).unwrap_or_else(|| {
-            self.graph.vectors.push(Vector {
+        let at = self.graph.tables.vectors.iter().position(is).unwrap_or_else(|| {
+            self.graph.tables.vectors.push(Vector {
                 name: String::new(),
                 len,
                 fill: Some(with),
@@ -212,14 +212,14 @@ impl Builder<'_> {
                 within: None,
                 buckets: None,
             });
-            self.graph.vectors.len() - 1
+            self.graph.tables.vectors.len() - 1
         });
         VectorId(at as u32)
     }
 
     /// Declares a rotary embedding; equal ones are shared.
     pub fn rope(&mut self, rope: Rope) -> RopeId {
-        let ropes = &mut self.graph.ropes;
+        let ropes = &mut self.graph.tables.ropes;
         let at = ropes.iter().position(|r| *r == rope).unwrap_or_else(|| {
             ropes.push(rope);
             ropes.len() - 1
@@ -352,30 +352,32 @@ impl Builder<'_> {
     /// of a row-split matrix are cut like its rows; that of a column-split one is added to the sum.
     pub fn bias(&mut self, matrix: MatrixId, names: &[&str]) -> Result<(), Error> {
         let at = matrix.0 as usize;
-        let rows: Vec<usize> = self.graph.matrices[at].parts.iter().map(|p| p.rows).collect();
+        let rows: Vec<usize> =
+            self.graph.tables.matrices[at].parts.iter().map(|p| p.rows).collect();
         assert_eq!(names.len(), rows.len(), "a bias for each part");
         for (part, (name, rows)) in names.iter().zip(rows).enumerate() {
             let bias = self.vector(name, rows)?;
-            self.graph.matrices[at].parts[part].bias = Some(bias);
+            self.graph.tables.matrices[at].parts[part].bias = Some(bias);
         }
-        self.graph.matrices[at].name.push_str("+bias");
+        self.graph.tables.matrices[at].name.push_str("+bias");
         Ok(())
     }
 
     /// The same of a tensor that has the vectors of all parts, one behind the other.
     pub fn fused_bias(&mut self, matrix: MatrixId, name: &str) -> Result<(), Error> {
         let at = matrix.0 as usize;
-        let rows: Vec<usize> = self.graph.matrices[at].parts.iter().map(|p| p.rows).collect();
+        let rows: Vec<usize> =
+            self.graph.tables.matrices[at].parts.iter().map(|p| p.rows).collect();
         let all = rows.iter().sum();
         self.wanted(name, 1, all)?;
         let mut first = 0;
         for (part, rows) in rows.into_iter().enumerate() {
             let bias = self.add_vector(name, rows, None);
-            self.graph.vectors[bias.0 as usize].within = Some((first, all));
-            self.graph.matrices[at].parts[part].bias = Some(bias);
+            self.graph.tables.vectors[bias.0 as usize].within = Some((first, all));
+            self.graph.tables.matrices[at].parts[part].bias = Some(bias);
             first += rows;
         }
-        self.graph.matrices[at].name.push_str("+bias");
+        self.graph.tables.matrices[at].name.push_str("+bias");
         Ok(())
     }
 
@@ -387,8 +389,8 @@ impl Builder<'_> {
     /// When the file has some of them and not all.
     pub fn clamp(&mut self, matrix: MatrixId) -> Result<(), Error> {
         let at = matrix.0 as usize;
-        for part in 0..self.graph.matrices[at].parts.len() {
-            let tensor = self.graph.matrices[at].parts[part].name.clone();
+        for part in 0..self.graph.tables.matrices[at].parts.len() {
+            let tensor = self.graph.tables.matrices[at].parts[part].name.clone();
             let stem = tensor.strip_suffix(".weight").unwrap_or(&tensor);
             let names = ["input_min", "input_max", "output_min", "output_max"];
             let names = names.map(|what| format!("{stem}.{what}"));
@@ -399,7 +401,7 @@ impl Builder<'_> {
                 Ok(Clamp { least: self.vector(least, 1)?, most: self.vector(most, 1)? })
             };
             let (inputs, products) = (both([&names[0], &names[1]])?, both([&names[2], &names[3]])?);
-            let matrix = &mut self.graph.matrices[at];
+            let matrix = &mut self.graph.tables.matrices[at];
             matrix.parts[part].clamp = Some(products);
             matrix.clamp.get_or_insert(inputs);
         }
@@ -457,7 +459,7 @@ impl Builder<'_> {
     ) -> Result<(MatrixId, MatrixId), Error> {
         let pair = self.feed_forward([up], down, hidden, width)?;
         for (matrix, side) in [(pair.0, "up"), (pair.1, "down")] {
-            self.graph.matrices[matrix.0 as usize].name = format!("{what}_{side}");
+            self.graph.tables.matrices[matrix.0 as usize].name = format!("{what}_{side}");
         }
         Ok(pair)
     }

@@ -13,7 +13,7 @@ use crate::weight::{Matrix, MatrixId, Part, SplitBy, VectorId};
 impl Builder<'_> {
     /// Declares a router, which every node has: a row for each of `experts` experts.
     pub fn router(&mut self, name: &str, experts: usize, hidden: usize) -> Result<MatrixId, Error> {
-        let cut = Cut::replicated(vec![0..experts; self.graph.nodes]);
+        let cut = Cut::replicated(vec![0..experts; self.graph.nodes()]);
         let parts = self.stack(Tensors::Apart([name]), [(experts, cut)], hidden)?;
         let name = if experts == 1 { "shared_gate" } else { "router" };
         Ok(self.add_matrix(name, SplitBy::Rows, parts))
@@ -72,14 +72,14 @@ impl Builder<'_> {
     /// expert's matrices.
     pub fn expert_biases(&mut self, bank: MatrixId, names: &[&str]) -> Result<(), Error> {
         let at = bank.0 as usize;
-        let matrix = &self.graph.matrices[at];
+        let matrix = &self.graph.tables.matrices[at];
         let experts = matrix.bank.as_ref().expect("a bank of experts").experts;
         let rows: Vec<usize> = matrix.parts.iter().map(|p| p.rows).collect();
         let mut biases = Vec::new();
         for (name, rows) in names.iter().zip(rows) {
             biases.push(self.rows_of(name, experts, rows)?);
         }
-        let parts = &mut self.graph.matrices[at].parts;
+        let parts = &mut self.graph.tables.matrices[at].parts;
         for (part, bias) in parts.iter_mut().zip(biases.iter().cycle()) {
             part.bias = Some(*bias);
         }
@@ -123,7 +123,7 @@ impl Builder<'_> {
         self.expect(x, Placement::Replicated, "experts");
         let (twice, _) = self.expect(chosen, Placement::Replicated, "experts");
         let (count, m) = (twice / 2, self.graph.matrix(bank));
-        let widths: Vec<usize> = (0..self.graph.nodes).map(|n| m.expert_width(n)).collect();
+        let widths: Vec<usize> = (0..self.graph.nodes()).map(|n| m.expert_width(n)).collect();
         let op = ExpertsUpOp { x, chosen, count, bank, expert };
         self.push(op, Placement::Split, Domain::Slots(count), &widths)
     }

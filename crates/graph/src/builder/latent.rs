@@ -97,7 +97,7 @@ impl Builder<'_> {
         tensor: &str,
         (rows, cols): (usize, usize),
     ) -> Result<MatrixId, Error> {
-        let cut = Cut::replicated(vec![0..rows; self.graph.nodes]);
+        let cut = Cut::replicated(vec![0..rows; self.graph.nodes()]);
         let parts = self.stack(Tensors::Apart([tensor]), [(rows, cut)], cols)?;
         Ok(self.add_matrix(what, SplitBy::Rows, parts))
     }
@@ -119,7 +119,7 @@ impl Builder<'_> {
         let part = |(first, rows): (usize, usize)| Part {
             first,
             scale,
-            cut: Cut::replicated(vec![0..rows; self.graph.nodes]),
+            cut: Cut::replicated(vec![0..rows; self.graph.nodes()]),
             ..Part::plain(tensor, ty, (rows, hidden), Cut::replicated(Vec::new()))
         };
         let parts = [(of.rank, of.rope), (0, of.rank)].map(part).to_vec();

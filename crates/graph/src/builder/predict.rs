@@ -52,7 +52,7 @@ impl Builder<'_> {
         let (_, domain) = self.expect(x, Placement::Replicated, "combine");
         self.expect(y, Placement::Replicated, "combine");
         let m = self.graph.matrix(matrix);
-        let widths: Vec<usize> = (0..self.graph.nodes).map(|n| m.input_width(n)).collect();
+        let widths: Vec<usize> = (0..self.graph.nodes()).map(|n| m.input_width(n)).collect();
         let op = ConcatOp { x, y, norms: [of_x, of_y], matrix };
         let both = self.push(op, Placement::Split, domain, &widths);
         self.linear(both, matrix)

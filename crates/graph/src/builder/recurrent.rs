@@ -173,7 +173,7 @@ impl Builder<'_> {
         (first, len): (usize, usize),
     ) -> VectorId {
         let turns = heads.turns.map(|turns| Turns { first, len, ..turns });
-        self.graph.vectors[vector.0 as usize].turns = turns;
+        self.graph.tables.vectors[vector.0 as usize].turns = turns;
         vector
     }
 
@@ -218,7 +218,7 @@ impl Builder<'_> {
     ) -> Result<MatrixId, Error> {
         let out = self.output("out", name, hidden, &heads.values)?;
         let columns = heads.turns.map(|turns| Turns { len: heads.values.dim, ..turns });
-        self.graph.matrices[out.0 as usize].parts[0].columns = columns;
+        self.graph.tables.matrices[out.0 as usize].parts[0].columns = columns;
         Ok(out)
     }
 
@@ -253,7 +253,7 @@ impl Builder<'_> {
         heads: Option<&RecurrentHeads>,
     ) -> Result<Bundle, Error> {
         let (_, domain) = self.expect(x, Placement::Split, "convolution");
-        let nodes = self.graph.nodes;
+        let nodes = self.graph.nodes();
         let parts = of.parts.0..of.parts.1;
         let m = self.graph.matrix(matrix);
         let channels = parts.clone().map(|p| m.parts[p].rows).sum();
@@ -304,7 +304,7 @@ impl Builder<'_> {
     ) -> Bundle {
         let (_, domain) = self.expect(x, Placement::Split, "recurrence");
         self.expect(raw, Placement::Split, "recurrence");
-        let nodes = self.graph.nodes;
+        let nodes = self.graph.nodes();
         let m = self.graph.matrix(matrix);
         let at = |node: usize| {
             let at = columns((0..m.parts.len()).map(|p| m.rows(p, node).len()));
@@ -350,7 +350,7 @@ impl Builder<'_> {
         let (_, domain) = self.expect(x, Placement::Replicated, "gate");
         self.expect(gate, Placement::Split, "gate");
         let widths = self.graph.bundle(gate).widths.clone();
-        let nodes = 0..self.graph.nodes;
+        let nodes = 0..self.graph.nodes();
         let m = self.graph.matrix(matrix);
         let from = nodes.clone().map(|node| first + m.rows(0, node).start).collect();
         let gate_at = Some((f, vec![0; nodes.len()]));
@@ -371,7 +371,8 @@ impl Builder<'_> {
     ) -> Bundle {
         let m = self.graph.matrix(next);
         let width = m.parts[0].cols;
-        let starts: Vec<usize> = (0..self.graph.nodes).map(|node| m.cols(0, node).start).collect();
+        let starts: Vec<usize> =
+            (0..self.graph.nodes()).map(|node| m.cols(0, node).start).collect();
         let whole = |at: &usize| at.is_multiple_of(TILE_ROWS);
         assert!(starts.iter().chain([&width]).all(whole), "norms go over whole tiles");
         self.modulated(x, Some(HeadNorm::All { weight, eps, width, starts }), None)
@@ -389,9 +390,9 @@ impl Builder<'_> {
         let begins = |(f, _, matrix, part): (Activation, Bundle, MatrixId, usize)| {
             let m = self.graph.matrix(matrix);
             let at = |node| columns((0..=part).map(|p| m.rows(p, node).len()))[part];
-            (f, (0..self.graph.nodes).map(at).collect())
+            (f, (0..self.graph.nodes()).map(at).collect())
         };
-        let from = vec![0; self.graph.nodes];
+        let from = vec![0; self.graph.nodes()];
         let spec = Modulation { norm, gate: gate.map(begins), above: None, from };
         let gate = gate.map(|(_, gate, ..)| gate);
         let op = ModulationOp { x, gate, spec: Box::new(spec) };

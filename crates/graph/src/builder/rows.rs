@@ -1,36 +1,13 @@
 //! Rows of numbers that a step has in place of tokens ([`Inset`](crate::Inset)), and what becomes of several of them.
 
-use super::{Builder, Graph, Tensors, block_cols};
+use super::{Builder, Tensors, block_cols};
 use crate::error::Error;
 use crate::op::{Added, Merging, RopeId};
-use crate::operators::{EmbedOp, HiddenOp, LogitsOp, MergeOp, RowsOp};
+use crate::operators::{EmbedOp, HiddenOp, MergeOp, RowsOp};
 use crate::placement::{Cut, Placement};
 use crate::tensor::{Bundle, Domain};
 use crate::weight::{Layout, MatrixId, Part, SplitBy};
 use gguf::TensorType;
-
-impl Graph {
-    /// Elements of a row that a token can have instead of an embedding; 0 if the graph takes none.
-    pub fn row_width(&self) -> usize {
-        let end = |node: &super::Node| {
-            let width = self.bundle(node.out).width;
-            let embedded = node.op.get().filter(|of: &&EmbedOp| of.insets).map(|_| width);
-            let inserted = node.op.get().map(|of: &RowsOp| of.from + width);
-            embedded.or(inserted).unwrap_or(0)
-        };
-        self.ops.iter().map(end).max().unwrap_or(0)
-    }
-
-    /// Elements of a hidden state that is handed to the caller.
-    pub fn hidden_width(&self) -> usize {
-        let end = |node: &super::Node| {
-            let hidden = node.op.get().map(|of: &HiddenOp| of.at + self.bundle(of.x).width);
-            let read = node.op.get().map(|of: &LogitsOp| self.bundle(of.x).width);
-            hidden.or(read).unwrap_or(0)
-        };
-        self.ops.iter().map(end).max().unwrap_or(0).max(1)
-    }
-}
 
 impl Builder<'_> {
     /// Rows of a table for the step's tokens, times `scale`; tokens with [rows](crate::Inset) have the first token's.
@@ -50,7 +27,7 @@ impl Builder<'_> {
     /// The same as the columns of `matrix` are split.
     pub fn rows_for(&mut self, from: usize, matrix: MatrixId) -> Bundle {
         let m = self.graph.matrix(matrix);
-        let widths: Vec<usize> = (0..self.graph.nodes).map(|n| m.input_width(n)).collect();
+        let widths: Vec<usize> = (0..self.graph.nodes()).map(|n| m.input_width(n)).collect();
         let op = RowsOp { x: None, from, matrix: Some(matrix) };
         self.push(op, Placement::Split, Domain::Tokens, &widths)
     }
@@ -65,7 +42,7 @@ impl Builder<'_> {
 
     /// Has each pair of a rotary embedding follow an axis of [places](crate::Spot).
     pub fn follow(&mut self, rope: RopeId, axes: Vec<u8>) {
-        self.graph.ropes[rope.0 as usize].axes = axes;
+        self.graph.tables.ropes[rope.0 as usize].axes = axes;
     }
 
     /// Declares a matrix, `(rows, cols)`, whose columns are cut over the nodes.
@@ -104,7 +81,7 @@ impl Builder<'_> {
             ty @ (TensorType::F32 | TensorType::BF16) => ty,
             _ => TensorType::F16,
         };
-        let cut = Cut::replicated(vec![0..rows; self.graph.nodes]);
+        let cut = Cut::replicated(vec![0..rows; self.graph.nodes()]);
         let layout = Layout::Columns { len: rows, step: cols };
         let part = Part { layout, ..Part::plain(tensor, ty, (rows, cols), cut) };
         Ok(self.add_matrix(what, SplitBy::Rows, vec![part]))

@@ -49,7 +49,7 @@ impl Builder<'_> {
         let ty = self.wanted_bank(tensor, count, width, width)?;
         let scale = self.scale(tensor, ty, 1)?;
         let rows = some.len() * width;
-        let cut = Cut::replicated(vec![0..rows; self.graph.nodes]);
+        let cut = Cut::replicated(vec![0..rows; self.graph.nodes()]);
         let (first, layout) = (some.start * width, Layout::Rows);
         let part = Part { first, scale, layout, ..Part::plain(tensor, ty, (rows, width), cut) };
         Ok(self.add_matrix(what, SplitBy::Rows, vec![part]))
@@ -160,7 +160,7 @@ impl Builder<'_> {
         let m = self.graph.matrix(matrix);
         let width = m.parts[0].rows;
         assert!(width.is_multiple_of(kernels::TILE_ROWS), "gates are whole tiles");
-        let nodes = 0..self.graph.nodes;
+        let nodes = 0..self.graph.nodes();
         let up = |node| columns((0..2).map(|p| m.rows(p, node).len()))[1];
         let spec = Modulation {
             norm: None,

@@ -170,7 +170,7 @@ impl<'a> Thread<'a> {
 
     /// The step as the layer's KV class has it.
     pub(crate) fn class(&self, spec: &Attention) -> &'a Class {
-        &self.input.classes[self.step.graph.states[spec.cache].class]
+        &self.input.classes[self.step.tables.states[spec.cache].class]
     }
 
     /// Rotates queries as keys are, and quantises them, if that is what the keys are multiplied with.

@@ -19,7 +19,7 @@ pub(crate) fn copy_pages(replicas: &[LocalReplica], copies: &[PageCopy], worker:
         worker.switch(View::Groups);
         place = worker.group();
     }
-    let held = || graph.states.iter().zip(&places.states()[place]);
+    let held = || graph.tables.states.iter().zip(&places.states()[place]);
     let held = || held().filter_map(|(state, layout)| Some((state.class, layout.as_ref()?)));
     // Keys and values of a head go together.
     let runs = |layout: &StateLayout| layout.pieces().div_ceil(2);
@@ -46,7 +46,7 @@ pub(crate) fn copy_pages(replicas: &[LocalReplica], copies: &[PageCopy], worker:
 
 /// The pieces of a page in all places, in a fixed order.
 fn pieces(replica: &super::Replica, class: usize, page: PageId) -> impl Iterator<Item = Block> {
-    let states = &replica.graph.states;
+    let states = &replica.graph.tables.states;
     let held = replica.places.states().iter().flat_map(move |layouts| states.iter().zip(layouts));
     let of_class = held.filter(move |(state, _)| state.class == class);
     of_class

@@ -9,8 +9,8 @@ use super::Thread;
 use super::access::Source;
 use super::matmul::{Area, blocks, columns};
 use crate::adapter::{Low, Lows};
-use crate::builder::Graph;
 use crate::step::Use;
+use crate::tables::Tables;
 use crate::tensor::Domain;
 use crate::weight::MatrixId;
 use kernels::{Acts, Piece, Rows, RowsMut, TILE_ROWS};
@@ -23,8 +23,8 @@ pub(crate) const B_ROWS: usize = 16;
 const B_TILES: usize = 16;
 
 /// f32 of scratch that products with adapters need besides that of others.
-pub(crate) fn scratch_len(graph: &Graph) -> usize {
-    match graph.most_rank {
+pub(crate) fn scratch_len(tables: &Tables) -> usize {
+    match tables.most_rank {
         0 => 0,
         rank => B_ROWS * (rank + B_TILES * TILE_ROWS).max(A_ROWS),
     }
@@ -49,7 +49,7 @@ impl Thread<'_> {
     }
 
     pub(crate) fn lows(&self, matrix: MatrixId) -> &Lows {
-        self.step.graph.lows(matrix).expect("adapters are beside it")
+        self.step.tables.lows(matrix).expect("adapters are beside it")
     }
 
     /// Adds the products with B to tiles of a part: `to` has the rows of the area.

@@ -130,7 +130,7 @@ impl Thread<'_> {
         let kernels = self.step.kernels;
         // The logits of all nodes lie in one row: this node's begin at its first vocabulary row.
         let (base, below) = match out.is_host() {
-            true => (self.step.graph.matrix(matrix).rows(0, self.node).start, self.logits_before),
+            true => (self.step.tables.matrix(matrix).rows(0, self.node).start, self.logits_before),
             false => (0, 0),
         };
         for (p, part) in own.shard().parts.iter().enumerate() {
@@ -172,7 +172,7 @@ impl Thread<'_> {
         Area { rows, tiles }: &Area,
         done: &mut RowsMut<'_, f32>,
     ) {
-        let matrix = self.step.graph.matrix(matrix);
+        let matrix = self.step.tables.matrix(matrix);
         let before: usize = matrix.parts[..part].iter().map(|p| p.rows).sum();
         let (own, first) =
             (matrix.rows(part, self.node), matrix.parts[part].cut.first_held(self.node));
@@ -182,7 +182,7 @@ impl Thread<'_> {
             return;
         }
         let (at, each) = ((before + own.start) / TILE_ROWS, sums.numbers());
-        for node in 0..self.step.graph.nodes() {
+        for node in 0..self.step.tables.nodes() {
             let cols = (at + mine.start) * each..(at + mine.end) * each;
             let mut to = to.columns_on(self.place_of(node), rows.clone(), cols);
             for row in 0..rows.len() {
@@ -203,7 +203,7 @@ impl Thread<'_> {
 
     /// What the products of tiles of a part go through first.
     fn plus(&self, matrix: MatrixId, part: usize, tiles: &Range<usize>) -> Plus<'_> {
-        let clamp = self.step.graph.matrix(matrix).parts[part].clamp;
+        let clamp = self.step.tables.matrix(matrix).parts[part].clamp;
         Plus {
             scale: self.scale(matrix, part),
             bias: self.bias(matrix, part, tiles),
@@ -213,13 +213,13 @@ impl Thread<'_> {
 
     /// What the products of a part are multiplied by.
     fn scale(&self, matrix: MatrixId, part: usize) -> Option<f32> {
-        let scale = self.step.graph.matrix(matrix).parts[part].scale?;
+        let scale = self.step.tables.matrix(matrix).parts[part].scale?;
         Some(self.step.weights.vector(scale, self.group)[0])
     }
 
     /// The bias of the rows that tiles of a part have, without the padding of the last tile.
     fn bias(&self, matrix: MatrixId, part: usize, tiles: &Range<usize>) -> Option<&[f32]> {
-        let matrix = self.step.graph.matrix(matrix);
+        let matrix = self.step.tables.matrix(matrix);
         let bias = self.step.weights.vector(matrix.parts[part].bias?, self.group);
         let own = &bias[matrix.rows(part, self.node)];
         let rows = columns(0, tiles);
@@ -302,8 +302,8 @@ impl Thread<'_> {
         if part.cols == 0 {
             return; // a node without any columns
         }
-        let (nodes, here) = (self.step.graph.nodes(), self.node);
-        let slot = self.step.graph.matrix(matrix).parts[0].rows.next_multiple_of(TILE_ROWS);
+        let (nodes, here) = (self.step.tables.nodes(), self.node);
+        let slot = self.step.tables.matrix(matrix).parts[0].rows.next_multiple_of(TILE_ROWS);
         let how = self.how(own, part);
         let sum = part.summed(splits);
         for tiles in self.tile_blocks(own, own.tiles(0), part.tile_bytes()) {

@@ -42,7 +42,6 @@ pub(crate) use thread::{Run, Step, Thread};
 pub(crate) use tree::{LEVELS, Tree};
 pub(crate) use trial::{Trial, time};
 
-use crate::builder::Graph;
 use crate::compile::Stage;
 use crate::instr::Instr;
 use crate::placement::share;
@@ -50,6 +49,7 @@ use crate::places::Scratch;
 use crate::plan::Mode;
 use crate::profile::Watch;
 use crate::state::State;
+use crate::tables::Tables;
 use access::Grant;
 use kernels::Kernels;
 use shadow::Moment;
@@ -68,10 +68,11 @@ pub(crate) fn run<W: Watch>(
 ) {
     let among = (worker.rank(), worker.size());
     let Replica { graph, plan, programs, places, weight_table } = &*replicas[worker.home()];
-    let (storage, weights, trial) = (places, weight_table, None);
-    let low_scratch = low::scratch_len(graph);
+    let (tables, storage, weights) = (&graph.tables, places, weight_table);
+    let trial = None;
+    let low_scratch = low::scratch_len(tables);
     let step =
-        Step { graph, kernels, plan, storage, weights, level, among, trial, shares, low_scratch };
+        Step { tables, kernels, plan, storage, weights, level, among, trial, shares, low_scratch };
     if plan.places() > 1 {
         worker.switch(View::Groups);
         watch.met();
@@ -125,17 +126,22 @@ fn walk<W: Watch>(
 
 /// Scratch that a thread needs for `stages` in steps of up to `tokens` tokens.
 pub(crate) fn scratch<'a>(
-    graph: &Graph,
+    tables: &Tables,
     stages: impl Iterator<Item = &'a Stage>,
     tokens: usize,
 ) -> Scratch {
-    let attention =
-        graph.states.iter().filter_map(State::heads).map(attention::scratch_len).max().unwrap_or(0);
+    let attention = tables
+        .states
+        .iter()
+        .filter_map(State::heads)
+        .map(attention::scratch_len)
+        .max()
+        .unwrap_or(0);
     let floats = attention.max(matmul::SCRATCH);
     let instrs = stages.flat_map(|s| &s.instrs);
-    let all = instrs.map(|instr| instr.does.scratch(graph, tokens));
+    let all = instrs.map(|instr| instr.does.scratch(tables, tokens));
     let all = all.fold(Scratch { floats, ..Scratch::default() }, Scratch::max);
-    Scratch { floats: all.floats + low::scratch_len(graph), ..all }
+    Scratch { floats: all.floats + low::scratch_len(tables), ..all }
 }
 
 impl<'a> Thread<'a> {
@@ -151,7 +157,7 @@ impl<'a> Thread<'a> {
             logits_before: part.logits_before,
             hidden_before: part.hidden_before,
             turn,
-            node: if step.graph.nodes() == 1 { 0 } else { place },
+            node: if step.tables.nodes() == 1 { 0 } else { place },
             place,
             group: worker.home(),
             rank,

@@ -34,6 +34,6 @@ pub(crate) fn deal_pieces(
 impl Thread<'_> {
     /// The step in the class of a state.
     pub(crate) fn class_of(&self, state: usize) -> &Class {
-        &self.input.classes[self.step.graph.states[state].class]
+        &self.input.classes[self.step.tables.states[state].class]
     }
 }

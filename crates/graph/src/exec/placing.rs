@@ -103,7 +103,7 @@ impl Thread<'_> {
             }
         }
         if let Some(rope) = spec.rope {
-            let &Rope { style, halves, .. } = &self.step.graph.ropes[rope.0 as usize];
+            let &Rope { style, halves, .. } = &self.step.tables.ropes[rope.0 as usize];
             for (heads, at) in heads.chunks_exact_mut(width).zip(tokens) {
                 if let Some(cos_sin) = at.cos_sin {
                     for head in heads.chunks_exact_mut(dim) {
@@ -219,7 +219,7 @@ impl Thread<'_> {
         spec: &Attention,
         t: usize,
     ) -> Placing<'s> {
-        let pairs = |rope: usize| self.step.graph.ropes[rope].inv_freq.len();
+        let pairs = |rope: usize| self.step.tables.ropes[rope].inv_freq.len();
         let cos_sin = spec.rope.zip(place.rope);
         let cos_sin = cos_sin.map(|(rope, of)| of.row(t, pairs(rope.0 as usize) * 2));
         let inverse = place.squares.map_or([1.0; 2], |squares| {

@@ -1,9 +1,9 @@
 //! What a group of threads looks up at every step.
 
 use crate::book::Cost;
-use crate::builder::Graph;
 use crate::compile::Stage;
 use crate::error::Error;
+use crate::graph::Graph;
 use crate::load::WeightTable;
 use crate::places::Places;
 use crate::plan::Plan;

@@ -9,9 +9,9 @@
 use super::Thread;
 use super::access::Source;
 use crate::bank::Bank;
-use crate::builder::Graph;
 use crate::deal::Shard;
 use crate::plan::Mode;
+use crate::tables::Tables;
 use crate::tally::Tally;
 use crate::weight::{Matrix, MatrixId, VectorId};
 use std::ops::Range;
@@ -20,8 +20,8 @@ use std::ops::Range;
 pub(crate) const CHUNK: usize = 64;
 
 /// u32 of scratch in which a thread sorts slots.
-pub(crate) fn sorting_room(graph: &Graph, bank: MatrixId, slots: usize) -> usize {
-    let experts = graph.matrix(bank).bank.as_ref().map_or(0, |bank| bank.experts);
+pub(crate) fn sorting_room(tables: &Tables, bank: MatrixId, slots: usize) -> usize {
+    let experts = tables.matrix(bank).bank.as_ref().map_or(0, |bank| bank.experts);
     2 * experts + 1 + slots
 }
 
@@ -116,7 +116,7 @@ impl Thread<'_> {
 
     /// The matrix of a bank, and what the node has of it.
     pub(crate) fn bank(&self, id: MatrixId) -> (&Shard, &Matrix, &Bank) {
-        let matrix = self.step.graph.matrix(id);
+        let matrix = self.step.tables.matrix(id);
         let bank = matrix.bank.as_ref().expect("a bank of experts");
         (self.step.weights.shard(id, self.node, self.group), matrix, bank)
     }

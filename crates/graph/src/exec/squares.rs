@@ -19,7 +19,7 @@ impl Thread<'_> {
         acts: Operand<Source<'_>>,
         rows: usize,
     ) {
-        let matrix = self.step.graph.matrix(id);
+        let matrix = self.step.tables.matrix(id);
         let width = matrix.input_width(self.node);
         let own = share(rows, self.size, self.rank);
         if width == 0 || own.is_empty() || !self.sums_of(matrix) {
@@ -53,7 +53,7 @@ impl Thread<'_> {
         weigh: bool,
     ) {
         let Chosen { of: chosen, count, tokens } = chosen;
-        let matrix = self.step.graph.matrix(id);
+        let matrix = self.step.tables.matrix(id);
         if !self.sums_of(matrix) {
             return;
         }
@@ -70,16 +70,18 @@ impl Thread<'_> {
         }
     }
 
-    /// Of experts that read what others have made of a token: a row for each, by expert and then by token.
+    /// Of experts that read what others have made of a token: a row for each, by expert and then by token, `weighed` if
+    /// it was multiplied by the weights of experts, which no file has there.
     pub(crate) fn squares_of_slots(
         &self,
         squares: &Squares,
         id: MatrixId,
         acts: Operand<Source<'_>>,
         chosen: Chosen<'_>,
+        weighed: bool,
     ) {
         let Chosen { of: chosen, count, tokens } = chosen;
-        let matrix = self.step.graph.matrix(id);
+        let matrix = self.step.tables.matrix(id);
         let Some(bank) = &matrix.bank else { return };
         let mut slots: Vec<(usize, usize, usize)> = Vec::with_capacity(tokens * count);
         for token in 0..tokens {
@@ -96,7 +98,7 @@ impl Thread<'_> {
             if own.is_empty() {
                 continue;
             }
-            let weight = match squares.weighed(id) {
+            let weight = match weighed {
                 true => chosen.row(token, 2 * count)[count + at],
                 false => 1.0,
             };

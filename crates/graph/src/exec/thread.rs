@@ -2,13 +2,13 @@
 
 use super::access::{Grant, Source, StatePages, Target};
 use crate::buffer::BufId;
-use crate::builder::Graph;
 use crate::claims::Work;
 use crate::deal::Dealt;
 use crate::load::WeightTable;
 use crate::places::Places;
 use crate::plan::Plan;
 use crate::step::Input;
+use crate::tables::Tables;
 use crate::tally::Tally;
 use crate::tensor::Domain;
 use crate::weight::VectorId;
@@ -18,7 +18,7 @@ use threads::Worker;
 
 /// A step as one thread sees it.
 pub(crate) struct Step<'a> {
-    pub graph: &'a Graph,
+    pub tables: &'a Tables,
     pub kernels: &'static Kernels,
     pub plan: &'a Plan,
     pub storage: &'a Places,
@@ -78,8 +78,8 @@ impl<'r> Run<'r> {
         unsafe { self.grant.pages(buf, state) }
     }
 
-    pub(crate) fn graph(&self) -> &'r Graph {
-        self.thread.step.graph
+    pub(crate) fn tables(&self) -> &'r Tables {
+        self.thread.step.tables
     }
 
     pub(crate) fn kernels(&self) -> &'static Kernels {
@@ -156,6 +156,6 @@ impl Thread<'_> {
 
     /// Where the buffers of the graph's node `node` lie.
     pub(crate) fn place_of(&self, node: usize) -> usize {
-        if self.step.graph.nodes() == 1 { self.place } else { node }
+        if self.step.tables.nodes() == 1 { self.place } else { node }
     }
 }

@@ -51,9 +51,9 @@ pub(crate) fn time(
     let (level, among) = (trial.level, (worker.rank(), worker.size()));
     let Replica { graph, plan, programs, places, weight_table } = &*replicas[worker.home()];
     let (storage, weights) = (places, weight_table);
-    let low_scratch = super::low::scratch_len(graph);
+    let low_scratch = super::low::scratch_len(&graph.tables);
     let step = Step {
-        graph,
+        tables: &graph.tables,
         kernels,
         plan,
         storage,
@@ -144,12 +144,12 @@ impl Thread<'_> {
         let Some(Multiplies { acts, matrix, .. }) = instr.does.multiplies() else {
             unreachable!("only products are tried")
         };
-        let cols = self.step.graph.matrix(matrix).input_width(self.node);
+        let cols = self.step.tables.matrix(matrix).input_width(self.node);
         // From -1 to 1, so that 8 bits hold it well and no product is near the ends of f32.
         let row: Vec<f32> = (0..cols).map(|i| (i * 37 % 64) as f32 / 31.5 - 1.0).collect();
         let (kernels, storage) = (self.step.kernels, self.step.storage);
         for kind in [ActKind::F32, ActKind::Bf16, ActKind::Q8] {
-            if !self.step.graph.matrix(matrix).takes(kind) || filled.contains(&acts.of(kind)) {
+            if !self.step.tables.matrix(matrix).takes(kind) || filled.contains(&acts.of(kind)) {
                 continue;
             }
             let to = acts.of(kind);

@@ -72,13 +72,13 @@ impl Executor {
     pub fn needs(&self) -> Needs {
         let Replica { graph, plan, programs, weight_table, .. } = &*self.replicas[0];
         // With adapters its products are those of a step without, and some besides, which are counted by themselves.
-        let variant = Variant { adapts: !graph.lows.is_empty(), ..Variant::DECODE };
+        let variant = Variant { adapts: !graph.tables.lows.is_empty(), ..Variant::DECODE };
         let stages = &programs[&variant].stages;
         let home = |matrix| weight_table.home(matrix);
         let (kv, level) = (self.limits.kv, plan.levels().len() - 1);
         let mut needs = Needs::default();
         for place in 0..plan.places() {
-            let desk = Desk { graph, plan, kv, level, place, home: &home };
+            let desk = Desk { tables: &graph.tables, plan, kv, level, place, home: &home };
             let program = stages[place.min(stages.len() - 1)].iter();
             let lines = program.flat_map(|stage| &stage.instrs).flat_map(|i| i.lines(&desk));
             lines.for_each(|line| needs.add(line.per, Demand::of(&line)));

@@ -8,8 +8,8 @@ use super::WeightTable;
 use super::pack::Packer;
 use super::packed::PackedLow;
 use crate::adapter::{Low, LowMatrix, LowRank, Lows};
-use crate::builder::Graph;
 use crate::error::Error;
+use crate::graph::Graph;
 use crate::placement::share;
 use crate::plan::Plan;
 use crate::weight::{MatrixId, Part};
@@ -26,16 +26,20 @@ impl WeightTable {
 
     /// Gives the adapters of `graph` their places in new arenas; nothing is written yet.
     pub(crate) fn place_lows(&mut self, graph: &Graph, plan: &Plan) -> Result<Vec<Arena>, Error> {
-        self.lows = vec![Vec::new(); graph.matrices.len()];
+        self.lows = vec![Vec::new(); graph.tables.matrices.len()];
         let mut arenas = Vec::with_capacity(self.copies);
         for copy in 0..self.copies {
             let node = self.node_of(copy);
-            let held: Vec<Option<&Lows>> = (0..graph.matrices.len())
+            let held: Vec<Option<&Lows>> = (0..graph.tables.matrices.len())
                 .map(|m| {
-                    graph.lows(MatrixId(m as u32)).filter(|_| self.matrices[m][copy].is_some())
+                    graph
+                        .tables
+                        .lows(MatrixId(m as u32))
+                        .filter(|_| self.matrices[m][copy].is_some())
                 })
                 .collect();
-            let all = held.iter().zip(&graph.matrices).filter_map(|(lows, m)| Some(((*lows)?, m)));
+            let all =
+                held.iter().zip(&graph.tables.matrices).filter_map(|(lows, m)| Some(((*lows)?, m)));
             let bytes = all.flat_map(|(lows, m)| lows.bytes(m, node)).flatten();
             let bytes: usize = bytes.map(|bytes| bytes.next_multiple_of(64)).sum();
             let options =
@@ -43,10 +47,9 @@ impl WeightTable {
             let mut arena = Arena::new(bytes, &options)?;
             for (m, lows) in held.iter().enumerate() {
                 let mut packed = Vec::new();
-                for (low, [a, b]) in lows
-                    .iter()
-                    .flat_map(|lows| lows.pairs.iter().zip(lows.bytes(&graph.matrices[m], node)))
-                {
+                for (low, [a, b]) in lows.iter().flat_map(|lows| {
+                    lows.pairs.iter().zip(lows.bytes(&graph.tables.matrices[m], node))
+                }) {
                     let lows = lows.expect("it has pairs");
                     packed.push(PackedLow {
                         a: arena.alloc(a, 64)?,
@@ -72,8 +75,8 @@ impl WeightTable {
         pool.run(&|worker| {
             let Packer { copy, rank } = self.packer(worker);
             let node = self.node_of(copy);
-            for (m, matrix) in graph.matrices.iter().enumerate() {
-                let Some(lows) = graph.lows(MatrixId(m as u32)) else { continue };
+            for (m, matrix) in graph.tables.matrices.iter().enumerate() {
+                let Some(lows) = graph.tables.lows(MatrixId(m as u32)) else { continue };
                 for (low, packed) in lows.pairs.iter().zip(&self.lows[m][copy]) {
                     let from = &adapters[low.adapter as usize][low.pair];
                     let part = &matrix.parts[low.part];

@@ -11,9 +11,9 @@ pub use pack::PackProgress;
 pub(crate) use packed::{Packed, Root};
 pub(crate) use table::WeightTable;
 
-use crate::builder::Graph;
 use crate::deal::Shard;
 use crate::error::Error;
+use crate::graph::Graph;
 use crate::operators::GatedOp;
 use crate::plan::{Mode, Plan};
 use crate::schedule::MatrixShape;
@@ -38,16 +38,17 @@ impl Weights {
         spans: &Spans,
         kernels: &Kernels,
     ) -> Result<Weights, Error> {
-        let homes: Vec<usize> =
-            (0..graph.matrices.len()).map(|m| spans.of_matrix(graph, MatrixId(m as u32))).collect();
+        let homes: Vec<usize> = (0..graph.tables.matrices.len())
+            .map(|m| spans.of_matrix(graph, MatrixId(m as u32)))
+            .collect();
         let copies = plan.weight_copies();
         let mut arenas = Vec::with_capacity(copies);
         let paired = paired(graph);
         let mut weights = WeightTable {
             mode: plan.mode,
-            matrices: graph.matrices.iter().map(|_| Vec::new()).collect(),
-            vectors: graph.vectors.iter().map(|_| Vec::new()).collect(),
-            lens: graph.vectors.iter().map(|v| v.len).collect(),
+            matrices: graph.tables.matrices.iter().map(|_| Vec::new()).collect(),
+            vectors: graph.tables.vectors.iter().map(|_| Vec::new()).collect(),
+            lens: graph.tables.vectors.iter().map(|v| v.len).collect(),
             homes,
             lows: Vec::new(),
             copies,
@@ -56,21 +57,21 @@ impl Weights {
         for copy in 0..copies {
             let node = if graph.nodes() == 1 { 0 } else { copy };
             let holds = |m: usize| plan.mode != Mode::Pipeline || weights.homes[m] == copy;
-            let held = graph.matrices.iter().enumerate().filter(|(m, _)| holds(*m));
+            let held = graph.tables.matrices.iter().enumerate().filter(|(m, _)| holds(*m));
             let bytes = held.map(|(_, m)| m.node_bytes(node)).sum::<usize>()
-                + graph.vectors.iter().map(|v| padded(v.len)).sum::<usize>();
+                + graph.tables.vectors.iter().map(|v| padded(v.len)).sum::<usize>();
             let group = if copies == 1 { plan.threads() } else { plan.groups[copy].cpus.len() };
             let policy = plan.own_policy(copy);
             let options = ArenaOptions { policy, huge: plan.huge, name: "weights" };
             let mut arena = Arena::new(bytes, &options)?;
-            for (m, matrix) in graph.matrices.iter().enumerate() {
+            for (m, matrix) in graph.tables.matrices.iter().enumerate() {
                 let shard = match holds(m) {
                     false => None,
                     true => Some(Shard::new(parts(matrix, node, &mut arena)?, paired[m], group)),
                 };
                 weights.matrices[m].push(shard);
             }
-            for (vector, blocks) in graph.vectors.iter().zip(&mut weights.vectors) {
+            for (vector, blocks) in graph.tables.vectors.iter().zip(&mut weights.vectors) {
                 blocks.push(arena.alloc(padded(vector.len), 64)?);
             }
             arenas.push(arena);
@@ -111,7 +112,7 @@ impl WeightTable {
         let paired = paired(graph);
         for copy in 0..self.copies {
             let (node, teams) = (if graph.nodes() == 1 { 0 } else { copy }, team_sizes(plan, copy));
-            for (m, matrix) in graph.matrices.iter().enumerate() {
+            for (m, matrix) in graph.tables.matrices.iter().enumerate() {
                 let Some(shard) = &mut self.matrices[m][copy] else { continue };
                 let shape = |&threads| MatrixShape::of(matrix, node, paired[m], threads);
                 let segments = matrix.segments(0, node).len();
@@ -123,7 +124,7 @@ impl WeightTable {
         let most = self.splits_asked().last().map_or(1, |&most| most.max(splits));
         for copy in 0..self.copies {
             let node = if graph.nodes() == 1 { 0 } else { copy };
-            for (m, matrix) in graph.matrices.iter().enumerate() {
+            for (m, matrix) in graph.tables.matrices.iter().enumerate() {
                 let parts = self.matrices[m][copy].iter_mut().flat_map(|shard| &mut shard.parts);
                 let cut = matrix.split == SplitBy::Cols && matrix.bank.is_none();
                 for (p, part) in parts.enumerate().filter(|_| cut) {
@@ -184,7 +185,7 @@ fn padded(len: usize) -> usize {
 
 /// Which matrices are multiplied in pairs (gate and up).
 pub(crate) fn paired(graph: &Graph) -> Vec<bool> {
-    let mut paired = vec![false; graph.matrices.len()];
+    let mut paired = vec![false; graph.tables.matrices.len()];
     for node in &graph.ops {
         if let Some(GatedOp { matrix, .. }) = node.op.get() {
             paired[matrix.0 as usize] = true;

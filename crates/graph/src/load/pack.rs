@@ -7,8 +7,8 @@
 use super::rounds::{Round, Span, Step, Views, What, rounds, row_bytes, total};
 use super::turned::{pack_floats, turned};
 use super::{WeightTable, Weights};
-use crate::builder::Graph;
 use crate::error::Error;
+use crate::graph::Graph;
 use crate::relative;
 use crate::weight::{Layout, Matrix, Turns, WeightSource, WeightView};
 use kernels::TILE_ROWS;
@@ -74,7 +74,7 @@ impl WeightTable {
         match &round.what {
             What::Matrix(m, step) => {
                 let file = Staged { spans: &round.spans, bytes };
-                let (matrix, views) = (&graph.matrices[*m], &views.matrices[*m]);
+                let (matrix, views) = (&graph.tables.matrices[*m], &views.matrices[*m]);
                 pool.run(&|worker| {
                     let packer = self.packer(worker);
                     self.pack(*m, matrix, views, *step, packer, file);
@@ -83,7 +83,7 @@ impl WeightTable {
             What::Vectors(all) => {
                 let mut bytes = bytes.iter();
                 let of = |v: usize| {
-                    let vector = &graph.vectors[v];
+                    let vector = &graph.tables.vectors[v];
                     let (first, all) = match vector.buckets {
                         Some(buckets) => (0, vector.len / relative::LEN * buckets),
                         None => vector.within.unwrap_or((0, vector.len)),

@@ -7,8 +7,8 @@
 //! be read twice.)
 
 use super::{Packed, WeightTable};
-use crate::builder::Graph;
 use crate::error::Error;
+use crate::graph::Graph;
 use crate::plan::Mode;
 use crate::weight::{Layout, Part, Vector, WeightSource, WeightView};
 use kernels::TILE_ROWS;
@@ -27,8 +27,13 @@ impl<'a> Views<'a> {
         let vector = |v: &Vector| v.fill.is_none().then(|| view(&v.name)).transpose();
         let parts = |parts: &[Part]| parts.iter().map(|p| view(&p.name)).collect();
         Ok(Views {
-            matrices: graph.matrices.iter().map(|m| parts(&m.parts)).collect::<Result<_, _>>()?,
-            vectors: graph.vectors.iter().map(vector).collect::<Result<_, _>>()?,
+            matrices: graph
+                .tables
+                .matrices
+                .iter()
+                .map(|m| parts(&m.parts))
+                .collect::<Result<_, _>>()?,
+            vectors: graph.tables.vectors.iter().map(vector).collect::<Result<_, _>>()?,
         })
     }
 }
@@ -79,7 +84,7 @@ pub(super) struct Span {
 
 /// Bytes of the file that all rounds pack.
 pub(super) fn total(graph: &Graph, views: &Views<'_>) -> usize {
-    let matrices = (0..graph.matrices.len()).map(|m| matrix_bytes(graph, views, m));
+    let matrices = (0..graph.tables.matrices.len()).map(|m| matrix_bytes(graph, views, m));
     matrices.sum::<usize>() + vector_bytes(views)
 }
 
@@ -92,7 +97,7 @@ pub(super) fn rounds<'a>(
     size: usize,
 ) -> impl Iterator<Item = Round<'a>> {
     let mut before = vector_bytes(views);
-    let matrices = (0..graph.matrices.len()).flat_map(move |m| {
+    let matrices = (0..graph.tables.matrices.len()).flat_map(move |m| {
         let (bytes, done) = (matrix_bytes(graph, views, m), before);
         before += bytes;
         let of = bytes.div_ceil(size.max(1)).min(weight_table.most_tiles(m)).max(1);
@@ -148,7 +153,7 @@ fn vector_bytes(views: &Views<'_>) -> usize {
 }
 
 fn matrix_bytes(graph: &Graph, views: &Views<'_>, m: usize) -> usize {
-    let parts = graph.matrices[m].parts.iter().zip(&views.matrices[m]);
+    let parts = graph.tables.matrices[m].parts.iter().zip(&views.matrices[m]);
     let rows = |part: &Part| match part.layout {
         Layout::Rows | Layout::Runs { .. } | Layout::Turns(_) => part.rows * part.count(),
         Layout::Columns { len, .. } => part.rows / len * part.cols,
@@ -158,7 +163,7 @@ fn matrix_bytes(graph: &Graph, views: &Views<'_>, m: usize) -> usize {
 
 /// The rows that all threads together need for a step, those that lie together in one span.
 fn spans(graph: &Graph, weight_table: &WeightTable, m: usize, step: Step) -> Vec<Span> {
-    let matrix = &graph.matrices[m];
+    let matrix = &graph.tables.matrices[m];
     let mut spans: Vec<Span> = Vec::new();
     for (copy, shard) in weight_table.matrices[m].iter().enumerate() {
         let Some(shard) = shard else { continue };

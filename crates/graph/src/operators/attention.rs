@@ -64,7 +64,8 @@ impl Operator for AttentionOp {
             AttnForm::SplitJoinShared => Work::Rows,
         };
         let state = kernels::attn_state_len(spec.heads.widest()) * FLOAT;
-        let bytes: Vec<usize> = (0..to.graph.nodes).map(|n| spec.heads.q_len(n) * state).collect();
+        let bytes: Vec<usize> =
+            (0..to.graph.nodes()).map(|n| spec.heads.q_len(n) * state).collect();
         let role = format!("states.{}", layer.map_or(0, |l| l % 2));
         let states = to.buffers.declare(&role, Home::Node, Pool::States, &bytes);
         to.push(layer, Domain::Tokens, SplitInstr { of, append, states });
@@ -94,7 +95,7 @@ impl Lowering<'_> {
                 },
             ]
         };
-        let runs = (0..self.graph.nodes).map(runs).collect();
+        let runs = (0..self.graph.nodes()).map(runs).collect();
         let (unit, work, domain) = (heads.dim, Work::Rows, self.graph.bundle(qkv).domain);
         self.push_rows(layer, domain, Work::Rows, TellInstr { x, runs, unit, out: told, work });
         told
@@ -146,7 +147,7 @@ impl Instruction for PrepareInstr {
         self.0.append(entry);
     }
 
-    fn is_split(&self, _graph: &Graph) -> bool {
+    fn is_split(&self, _tables: &Tables) -> bool {
         true
     }
 
@@ -181,7 +182,7 @@ impl Instruction for FusedInstr {
         entry.write(self.out, query_width(entry, &self.of.spec) * FLOAT);
     }
 
-    fn is_split(&self, _graph: &Graph) -> bool {
+    fn is_split(&self, _tables: &Tables) -> bool {
         true
     }
 
@@ -234,11 +235,11 @@ impl Instruction for SplitInstr {
         self.of.attend(entry);
         let spec = &self.of.spec;
         let to = What::Write(Memory::Rows(self.states), entry.desk.place);
-        let class = entry.graph().states[spec.cache].class;
+        let class = entry.tables().states[spec.cache].class;
         entry.per(Per::Range(class), to, states(entry, spec));
     }
 
-    fn is_split(&self, _graph: &Graph) -> bool {
+    fn is_split(&self, _tables: &Tables) -> bool {
         true
     }
 
@@ -270,7 +271,7 @@ impl Instruction for JoinInstr {
     }
 
     fn work(&self, entry: &mut Entry<'_>) {
-        let class = entry.graph().states[self.spec.cache].class;
+        let class = entry.tables().states[self.spec.cache].class;
         let width = query_width(entry, &self.spec);
         let from = What::Read(Memory::Rows(self.states), entry.desk.place);
         entry.per(Per::Range(class), from, states(entry, &self.spec));
@@ -278,7 +279,7 @@ impl Instruction for JoinInstr {
         entry.write(self.out, width * FLOAT);
     }
 
-    fn is_split(&self, _graph: &Graph) -> bool {
+    fn is_split(&self, _tables: &Tables) -> bool {
         true
     }
 
@@ -312,7 +313,7 @@ impl Attends {
 
     /// Queries meet the keys that they see, and the values.
     fn attend(&self, entry: &mut Entry<'_>) {
-        let class = entry.graph().states[self.spec.cache].class;
+        let class = entry.tables().states[self.spec.cache].class;
         let (token, width) = (self.token(entry), query_width(entry, &self.spec));
         entry.read(self.from.qkv, width * FLOAT);
         let from = What::Read(Memory::State(self.spec.cache), entry.desk.place);

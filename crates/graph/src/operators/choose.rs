@@ -57,7 +57,7 @@ impl Instruction for ChooseInstr {
         entry.pass(self.router.experts);
     }
 
-    fn scratch(&self, _graph: &Graph, _tokens: usize) -> Scratch {
+    fn scratch(&self, _tables: &Tables, _tokens: usize) -> Scratch {
         Scratch { floats: self.router.experts, ..Scratch::default() }
     }
 

@@ -60,17 +60,17 @@ impl Instruction for ConcatInstr {
         entry.read(self.x, self.width * FLOAT);
         entry.read(self.y, self.width * FLOAT);
         entry.pass(2 * self.width);
-        let width = entry.graph().matrix(self.matrix).input_width(entry.desk.node());
+        let width = entry.tables().matrix(self.matrix).input_width(entry.desk.node());
         entry.write(self.out, width * FLOAT);
     }
 
-    fn scratch(&self, _graph: &Graph, _tokens: usize) -> Scratch {
+    fn scratch(&self, _tables: &Tables, _tokens: usize) -> Scratch {
         Scratch { floats: 2 * self.width, ..Scratch::default() }
     }
 
     fn run(&self, run: Run<'_>) {
         let width = self.width;
-        let own = run.graph().matrix(self.matrix).cols(0, run.thread.node);
+        let own = run.tables().matrix(self.matrix).cols(0, run.thread.node);
         let (from, mut out) = ([self.x, self.y].map(|x| run.source(x)), run.target(self.out));
         let both = &mut run.scratch[..2 * width];
         for row in run.rows {

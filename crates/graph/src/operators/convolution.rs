@@ -68,7 +68,7 @@ impl Instruction for ConvolutionInstr {
         entry.pass(channels);
     }
 
-    fn is_split(&self, _graph: &Graph) -> bool {
+    fn is_split(&self, _tables: &Tables) -> bool {
         true
     }
 

@@ -69,10 +69,10 @@ impl Instruction for EmbedInstr {
 
     fn work(&self, entry: &mut Entry<'_>) {
         let (desk, table) = (entry.desk, self.of.table);
-        let bytes = desk.graph.matrix(table).parts[0].cols * FLOAT;
+        let bytes = desk.tables.matrix(table).parts[0].cols * FLOAT;
         let homes = match desk.plan.mode {
             Mode::Pipeline => (desk.home)(table)..(desk.home)(table) + 1,
-            _ => 0..desk.graph.nodes(),
+            _ => 0..desk.tables.nodes(),
         };
         for home in homes {
             let from = What::Read(Memory::Table(table), home);
@@ -85,7 +85,7 @@ impl Instruction for EmbedInstr {
         let EmbedOp { table, scale, added, insets } = self.of;
         let (thread, kernels, mut out) = (run.thread, run.kernels(), run.target(self.out));
         let tokens = &thread.input.tokens;
-        let part = &run.graph().matrix(table).parts[0];
+        let part = &run.tables().matrix(table).parts[0];
         let own = part.scale.map_or(1.0, |own| run.vector(own)[0]);
         let vector = |of: VectorId| run.vector(of);
         let (positions, types) = (added.positions.map(vector), added.types.map(vector));

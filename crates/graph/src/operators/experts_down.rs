@@ -1,5 +1,6 @@
 //! The last matrices of the chosen experts.
 
+use super::ExpertsUpOp;
 use super::prelude::*;
 use crate::bank::Bank;
 use crate::deal::Shard;
@@ -7,7 +8,7 @@ use crate::exec::{
     CHUNK, Chosen, Slots, Source, Target, Thread, blocks, columns, copy, sorting_room,
 };
 use crate::load::Root;
-use crate::lower::Summed;
+use crate::lowering::Summed;
 use crate::placement::share;
 use crate::sum::{Leaf, leaves};
 use crate::weight::Matrix;
@@ -57,9 +58,12 @@ impl Operator for ExpertsDownOp {
         to.sums.insert(node.out, Summed { sum, product: None, bias: None, clamp: None });
         let push = to.variant.gather == Gather::Push;
         let positions = m.bank.as_ref().expect("experts are a bank").positions();
-        let leaves = (0..to.graph.nodes).map(|node| leaves(positions, node, 1)).collect();
+        let leaves = (0..to.graph.nodes()).map(|node| leaves(positions, node, 1)).collect();
+        let up = to.graph.ops[to.position(x)].op.get::<ExpertsUpOp>();
+        let weighed = up.is_some_and(|up| !up.expert.weigh_input);
         let chosen = to.value(chosen);
-        let does = ExpertsDownInstr { acts, chosen, count, bank, route, leaves, out, push };
+        let does =
+            ExpertsDownInstr { acts, chosen, count, bank, weighed, route, leaves, out, push };
         to.push(node.layer, Domain::Tokens, does);
         out
     }
@@ -73,6 +77,8 @@ struct ExpertsDownInstr {
     chosen: BufId,
     count: usize,
     bank: MatrixId,
+    /// Whether its input has been multiplied by the weights of experts.
+    weighed: bool,
     route: usize,
     /// How each node sums its positions.
     leaves: Vec<Vec<Leaf>>,
@@ -92,7 +98,7 @@ impl Instruction for ExpertsDownInstr {
 
     fn work(&self, entry: &mut Entry<'_>) {
         entry.experts(self.bank, self.route, self.count, self.acts);
-        let m = entry.graph().matrix(self.bank);
+        let m = entry.tables().matrix(self.bank);
         let sum = m.sum(1).expect("nodes share the columns of down");
         let bytes = sum.slots[entry.desk.node()].len() * slot(m.parts[0].rows);
         match self.push {
@@ -105,14 +111,14 @@ impl Instruction for ExpertsDownInstr {
         Some(self.bank)
     }
 
-    fn scratch(&self, graph: &Graph, tokens: usize) -> Scratch {
-        let bank = graph.matrix(self.bank).bank.as_ref();
+    fn scratch(&self, tables: &Tables, tokens: usize) -> Scratch {
+        let bank = tables.matrix(self.bank).bank.as_ref();
         let positions = bank.map_or(1, |bank| bank.positions().leaf_count());
         // The stack of a balanced tree, and a level for products.
         let levels = positions.next_power_of_two().ilog2() as usize + 2;
         let level = MANY_SUMS.max(tokens * FEWEST_TILES * TILE_ROWS);
         let floats = (levels * level).max((levels + 2) * SUMS);
-        let words = sorting_room(graph, self.bank, tokens * self.count);
+        let words = sorting_room(tables, self.bank, tokens * self.count);
         Scratch { floats, words, ..Scratch::default() }
     }
 
@@ -120,7 +126,7 @@ impl Instruction for ExpertsDownInstr {
         let acts = self.acts.map(|buf| run.source(buf));
         let (count, tokens) = (self.count, run.count());
         let chosen = Chosen { of: run.source(self.chosen), count, tokens };
-        run.thread.squares_of_slots(to, self.bank, acts, chosen);
+        run.thread.squares_of_slots(to, self.bank, acts, chosen, self.weighed);
     }
 
     fn run(&self, run: Run<'_>) {
@@ -200,7 +206,7 @@ impl Thread<'_> {
         let slot = of.matrix.parts[0].rows.next_multiple_of(TILE_ROWS);
         let before = if push { of.shard.parts[0].roots_before() } else { 0 };
         let cols = columns((before + root) * slot, tiles);
-        let nodes = if push { self.step.graph.nodes() } else { 1 };
+        let nodes = if push { self.step.tables.nodes() } else { 1 };
         for node in 0..nodes {
             let to = match push {
                 true => self.place_of((self.node + node) % nodes),

@@ -54,6 +54,14 @@ impl Operator for ExpertsUpOp {
     }
 }
 
+impl Lowering<'_> {
+    /// Which of the model's mixtures has the slots `slots`.
+    pub(crate) fn route(&self, slots: Bundle) -> usize {
+        let mixtures = self.graph.ops.iter().take_while(|n| n.out < slots);
+        mixtures.filter(|n| n.op.get::<ExpertsUpOp>().is_some()).count()
+    }
+}
+
 /// A row for each chosen expert of a token, times its weight, those of an expert next to each other. `route` counts
 /// the model's routers.
 #[derive(Clone, Debug)]
@@ -79,7 +87,7 @@ impl Instruction for ExpertsUpInstr {
 
     fn work(&self, entry: &mut Entry<'_>) {
         entry.experts(self.bank, self.route, self.count, self.acts);
-        let width = entry.graph().matrix(self.bank).expert_width(entry.desk.node());
+        let width = entry.tables().matrix(self.bank).expert_width(entry.desk.node());
         entry.write(self.out, self.count * width * FLOAT);
     }
 
@@ -87,11 +95,11 @@ impl Instruction for ExpertsUpInstr {
         Some(self.bank)
     }
 
-    fn scratch(&self, graph: &Graph, tokens: usize) -> Scratch {
-        let cols = graph.matrix(self.bank).parts[0].cols;
+    fn scratch(&self, tables: &Tables, tokens: usize) -> Scratch {
+        let cols = tables.matrix(self.bank).parts[0].cols;
         let row = |kind| CHUNK * kernels::most_row_bytes(kind, cols).next_multiple_of(64);
         let (floats, bytes) = (SCRATCH + CHUNK * cols, row(ActKind::Bf16) + row(ActKind::Q8));
-        Scratch { floats, words: sorting_room(graph, self.bank, tokens * self.count), bytes }
+        Scratch { floats, words: sorting_room(tables, self.bank, tokens * self.count), bytes }
     }
 
     fn sum_squares(&self, run: &Run<'_>, to: &Squares) {

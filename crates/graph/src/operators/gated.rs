@@ -63,7 +63,7 @@ impl Instruction for GatedInstr {
             entry.lora_b(self.matrix, low);
         }
         entry.product(self.matrix, self.acts);
-        let rows = entry.graph().matrix(self.matrix).rows(0, entry.desk.node()).len();
+        let rows = entry.tables().matrix(self.matrix).rows(0, entry.desk.node()).len();
         entry.write(self.out, rows * FLOAT);
     }
 

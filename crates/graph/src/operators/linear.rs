@@ -3,7 +3,7 @@
 use super::prelude::*;
 use super::product_name;
 use crate::exec::{After, Epilogue, LowSums, NOTHING, Partial};
-use crate::lower::Summed;
+use crate::lowering::Summed;
 use crate::op::{Activation, TileSums};
 use crate::weight::{Part, SplitBy};
 use kernels::TILE_ROWS;
@@ -100,7 +100,7 @@ impl Instruction for LinearInstr {
 
     fn work(&self, entry: &mut Entry<'_>) {
         let (matrix, out, node) = (self.matrix, self.out, entry.desk.node());
-        let m = entry.graph().matrix(matrix);
+        let m = entry.tables().matrix(matrix);
         if let Some(low) = self.low {
             entry.lora_b(matrix, low);
         }
@@ -138,7 +138,7 @@ impl Instruction for LinearInstr {
     fn run(&self, run: Run<'_>) {
         let (matrix, thread, rows) = (self.matrix, run.thread, run.count());
         let (acts, mut out) = (self.acts.map(|buf| run.source(buf)), run.target(self.out));
-        let of = run.graph().matrix(matrix);
+        let of = run.tables().matrix(matrix);
         let carried = self.carried.map(|buf| run.source(buf));
         let after = After { activation: self.activation, ..NOTHING };
         let tile_sums = self.told.map(|(what, to)| (what, run.target(to)));

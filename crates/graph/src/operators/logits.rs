@@ -80,7 +80,7 @@ impl Instruction for LogitsInstr {
         Some(RowsOf::Logits)
     }
 
-    fn label<'g>(&'g self, _graph: &'g Graph) -> &'g str {
+    fn label<'g>(&'g self, _tables: &'g Tables) -> &'g str {
         self.name()
     }
 

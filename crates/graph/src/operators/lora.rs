@@ -17,10 +17,10 @@ impl Lowering<'_> {
         matrix: MatrixId,
         layer: Option<usize>,
     ) -> Option<BufId> {
-        let lows = self.graph.lows(matrix).filter(|_| self.variant.adapts)?;
+        let lows = self.graph.tables.lows(matrix).filter(|_| self.variant.adapts)?;
         let domain = self.graph.bundle(x).domain;
         let role = format!("{}.low.{}", self.graph.matrix(matrix).name, layer.map_or(0, |l| l % 2));
-        let widths = vec![lows.width * FLOAT; self.graph.nodes];
+        let widths = vec![lows.width * FLOAT; self.graph.nodes()];
         let (rows, told) = (self.rows(domain, Work::Rows), lows.told);
         let out = self.buffers.declare(&role, Home::Node, rows, &widths);
         let x = self.value(x);
@@ -39,7 +39,7 @@ impl Lowering<'_> {
         let (domain, bytes) = (info.domain, info.width.next_multiple_of(TILE_ROWS) * FLOAT);
         let role =
             format!("{}.delta.{}", self.graph.matrix(matrix).name, layer.map_or(0, |l| l % 2));
-        let (rows, widths) = (self.rows(domain, Work::Rows), vec![bytes; self.graph.nodes]);
+        let (rows, widths) = (self.rows(domain, Work::Rows), vec![bytes; self.graph.nodes()]);
         let out = self.buffers.declare(&role, Home::Node, rows, &widths);
         self.push(layer, domain, LoraBInstr { low, matrix, out });
         Some((out, matrix))
@@ -67,7 +67,7 @@ impl Instruction for LoraAInstr {
 
     fn work(&self, entry: &mut Entry<'_>) {
         let (desk, node) = (entry.desk, entry.desk.node());
-        let Some(lows) = desk.graph.lows(self.matrix) else { return };
+        let Some(lows) = desk.tables.lows(self.matrix) else { return };
         let at = lows.node(node);
         let (cols, segments) = (lows.columns.len(at), lows.columns.leaves(at).len());
         for low in &lows.pairs {
@@ -110,8 +110,8 @@ impl Instruction for LoraBInstr {
 
     fn work(&self, entry: &mut Entry<'_>) {
         entry.lora_b(self.matrix, self.low);
-        let (graph, rows) = (entry.graph(), entry.own_rows(self.matrix));
-        for pair in graph.lows(self.matrix).iter().flat_map(|lows| &lows.pairs) {
+        let (tables, rows) = (entry.tables(), entry.own_rows(self.matrix));
+        for pair in tables.lows(self.matrix).iter().flat_map(|lows| &lows.pairs) {
             let to = What::Write(Memory::Rows(self.out), entry.desk.place);
             entry.per(Per::Adapted(pair.adapter, entry.rows), to, rows * FLOAT);
         }
@@ -128,10 +128,10 @@ impl Entry<'_> {
     /// The products with B of the adapters beside a matrix, of the node's rows.
     pub(crate) fn lora_b(&mut self, id: MatrixId, low: BufId) {
         let (desk, node) = (self.desk, self.desk.node());
-        let Some(lows) = desk.graph.lows(id) else { return };
+        let Some(lows) = desk.tables.lows(id) else { return };
         for pair in &lows.pairs {
             let row = Per::Adapted(pair.adapter, self.rows);
-            let rows = desk.graph.matrix(id).rows(pair.part, node).len();
+            let rows = desk.tables.matrix(id).rows(pair.part, node).len();
             let weights = What::Read(Memory::Weights(id), desk.place);
             let bytes = rows.div_ceil(TILE_ROWS) * pair.b_tile_bytes();
             self.per(Per::Adapter(pair.adapter), weights, bytes);
@@ -186,7 +186,7 @@ impl Thread<'_> {
                         copy(sums, out.columns(rows, cols));
                         continue;
                     }
-                    let nodes = self.step.graph.nodes();
+                    let nodes = self.step.tables.nodes();
                     for node in (0..nodes).map(|i| (self.node + i) % nodes) {
                         copy(sums, out.columns_on(self.place_of(node), rows.clone(), cols.clone()));
                     }
@@ -212,7 +212,7 @@ impl Thread<'_> {
 
     /// The products with B beside a matrix whose columns nodes share, of tiles that are dealt over the team.
     fn lora_b(&self, low: LowSums<'_>, mut out: Target<'_>, room: &mut [f32]) {
-        let all = self.step.graph.matrix(low.matrix).parts[0].rows.div_ceil(TILE_ROWS);
+        let all = self.step.tables.matrix(low.matrix).parts[0].rows.div_ceil(TILE_ROWS);
         let tiles = share(all, self.size, self.rank);
         if tiles.is_empty() {
             return;

@@ -59,14 +59,15 @@ use crate::op::Activation;
 mod prelude {
     pub(super) use crate::book::{Entry, FLOAT, Memory, Per, RowsOf, What, slot};
     pub(super) use crate::buffer::BufId;
-    pub(super) use crate::builder::{Graph, Node};
     pub(super) use crate::claims::{Claims, Gather, ITEMS, Operand, Reach, Work};
     pub(super) use crate::exec::Run;
+    pub(super) use crate::graph::Node;
     pub(super) use crate::instr::{Instruction, Multiplies};
-    pub(super) use crate::lower::Lowering;
+    pub(super) use crate::lowering::Lowering;
     pub(super) use crate::operator::Operator;
     pub(super) use crate::places::Scratch;
     pub(super) use crate::squares::Squares;
+    pub(super) use crate::tables::Tables;
     pub(super) use crate::tensor::{Bundle, Domain};
     pub(super) use crate::weight::{MatrixId, VectorId};
     pub(super) use std::ops::Range;

@@ -111,7 +111,7 @@ impl Instruction for ModulationInstr {
         entry.write(self.out, width * FLOAT);
     }
 
-    fn is_split(&self, _graph: &Graph) -> bool {
+    fn is_split(&self, _tables: &Tables) -> bool {
         true
     }
 

@@ -42,6 +42,16 @@ impl Operator for NormOp {
 }
 
 /// Norm of each row.
+impl Lowering<'_> {
+    /// Whether the result of another norm is read after the operator that gives `out`.
+    pub(crate) fn norm_lives(&self, out: Bundle) -> bool {
+        let (ops, at) = (&self.graph.ops, self.position(out));
+        let before = ops[..at].iter().filter(|n| self.values.contains_key(&n.out));
+        let mut norms = before.filter(|n| n.op.get::<NormOp>().is_some());
+        norms.any(|n| self.last_use.get(&n.out).is_some_and(|&last| last > at))
+    }
+}
+
 #[derive(Clone, Debug)]
 struct NormInstr {
     x: BufId,
@@ -59,7 +69,7 @@ impl Instruction for NormInstr {
     }
 
     fn work(&self, entry: &mut Entry<'_>) {
-        let width = entry.graph().vectors[self.norm.weight().0 as usize].len;
+        let width = entry.tables().vectors[self.norm.weight().0 as usize].len;
         entry.copy(self.x, self.out, width);
         entry.pass(width);
     }

@@ -14,7 +14,7 @@ impl Lowering<'_> {
         let mut quantized = |kind: ActKind, name: &str| {
             m.takes(kind).then(|| {
                 let work = self.variant.work(domain);
-                let bytes: Vec<usize> = (0..self.graph.nodes)
+                let bytes: Vec<usize> = (0..self.graph.nodes())
                     .map(|n| kernels::most_row_bytes(kind, m.input_width(n)))
                     .collect();
                 let rows = self.rows(domain, work);
@@ -58,21 +58,21 @@ impl Instruction for QuantizeInstr {
     }
 
     fn work(&self, entry: &mut Entry<'_>) {
-        let cols = entry.graph().matrix(self.matrix).input_width(entry.desk.node());
+        let cols = entry.tables().matrix(self.matrix).input_width(entry.desk.node());
         let each = entry.each;
         entry.read(self.x, each * cols * FLOAT);
         entry.write(self.out, each * kernels::most_row_bytes(self.kind, cols));
         entry.pass(each * cols);
     }
 
-    fn is_split(&self, graph: &Graph) -> bool {
-        let matrix = graph.matrix(self.matrix);
+    fn is_split(&self, tables: &Tables) -> bool {
+        let matrix = tables.matrix(self.matrix);
         matrix.by_head.is_some() || matrix.split == SplitBy::Cols
     }
 
     fn run(&self, run: Run<'_>) {
         let kernels = run.kernels();
-        let matrix = run.graph().matrix(self.matrix);
+        let matrix = run.tables().matrix(self.matrix);
         let cols = matrix.input_width(run.thread.node);
         let bytes = kernels.row_bytes(self.kind, cols);
         let (x, mut out) = (run.source(self.x), run.target(self.out));

@@ -95,13 +95,13 @@ impl Instruction for RecurrenceInstr {
         }
     }
 
-    fn scratch(&self, _graph: &Graph, _tokens: usize) -> Scratch {
+    fn scratch(&self, _tables: &Tables, _tokens: usize) -> Scratch {
         let heads = &self.spec.heads;
         let floats = CHUNK * (2 * heads.key_dim + 2 + heads.slices() * SLICE);
         Scratch { floats, ..Scratch::default() }
     }
 
-    fn is_split(&self, _graph: &Graph) -> bool {
+    fn is_split(&self, _tables: &Tables) -> bool {
         true
     }
 
@@ -231,7 +231,7 @@ impl Thread<'_> {
         let heads = &of.spec.heads;
         let number = heads.values.q_cut.range(self.node).start + of.head;
         let first = number * heads.slices() + of.part.start;
-        let nodes = self.step.graph.nodes();
+        let nodes = self.step.tables.nodes();
         for node in 0..nodes {
             let place = self.place_of((self.node + node) % nodes);
             let cols = first..first + of.part.len();

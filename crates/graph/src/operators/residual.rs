@@ -7,7 +7,7 @@
 use super::LinearOp;
 use super::prelude::*;
 use crate::exec::{LEVELS, LowSums, Source, Target, Thread, Tree, keep};
-use crate::lower::Summed;
+use crate::lowering::Summed;
 use crate::op::Norm;
 use crate::placement::share;
 use crate::sum::Sum;
@@ -69,6 +69,12 @@ impl Operator for ResidualOp {
 }
 
 impl Lowering<'_> {
+    /// Whether something is added to it: it is the residual stream, after a norm of the embedding.
+    pub(crate) fn is_stream(&self, of: Bundle) -> bool {
+        let mut sums = self.graph.ops.iter().filter_map(|n| n.op.get::<ResidualOp>());
+        sums.any(|sum| sum.x == Some(of))
+    }
+
     /// What a sum goes through.
     fn finish(&mut self, of: &ResidualOp, node: &Node) -> Finish {
         let delta = self.lora_b(of.partial, node.layer);
@@ -230,7 +236,7 @@ impl Instruction for ResidualInstr {
     }
 
     /// Of the sums.
-    fn scratch(&self, _graph: &Graph, _tokens: usize) -> Scratch {
+    fn scratch(&self, _tables: &Tables, _tokens: usize) -> Scratch {
         let width = self.width;
         let whole = if self.first.finish.norm.is_some() { 2 * width } else { 0 };
         let roots = self.sums().map(|of| of.sum.roots()).max().unwrap_or(0);
@@ -462,7 +468,7 @@ impl Thread<'_> {
 
     /// The nodes, from this thread's own on.
     fn round(&self) -> impl Iterator<Item = usize> + use<> {
-        let (first, nodes) = (self.node, self.step.graph.nodes());
+        let (first, nodes) = (self.node, self.step.tables.nodes());
         (0..nodes).map(move |i| (first + i) % nodes)
     }
 

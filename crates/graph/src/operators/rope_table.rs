@@ -21,12 +21,12 @@ impl Instruction for RopeTableInstr {
     }
 
     fn work(&self, entry: &mut Entry<'_>) {
-        let pairs = entry.graph().ropes[self.rope].inv_freq.len();
+        let pairs = entry.tables().ropes[self.rope].inv_freq.len();
         entry.write(self.out, pairs * 2 * FLOAT);
     }
 
     fn run(&self, run: Run<'_>) {
-        let Rope { inv_freq, amplitude, axes, .. } = &run.graph().ropes[self.rope];
+        let Rope { inv_freq, amplitude, axes, .. } = &run.tables().ropes[self.rope];
         let amplitude = f64::from(*amplitude);
         let (tokens, mut out) = (run.thread.input.tokens, run.target(self.out));
         for t in run.rows {

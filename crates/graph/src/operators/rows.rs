@@ -61,7 +61,7 @@ impl Instruction for RowsInstr {
     // The caller's memory is in no book.
     fn work(&self, entry: &mut Entry<'_>) {
         let node = entry.desk.node();
-        let of = |matrix| entry.graph().matrix(matrix).input_width(node);
+        let of = |matrix| entry.tables().matrix(matrix).input_width(node);
         let width = self.matrix.map_or(self.width, of);
         self.x.iter().for_each(|x| entry.read(*x, width * FLOAT));
         entry.write(self.out, width * FLOAT);
@@ -69,7 +69,7 @@ impl Instruction for RowsInstr {
 
     fn run(&self, run: Run<'_>) {
         let (thread, kernels) = (run.thread, run.kernels());
-        let own = self.matrix.map(|m| run.graph().matrix(m).cols(0, thread.node));
+        let own = self.matrix.map(|m| run.tables().matrix(m).cols(0, thread.node));
         let own = own.unwrap_or(0..self.width);
         let columns = self.from + own.start..self.from + own.end;
         let x = self.x.filter(|x| *x != self.out).map(|x| run.source(x));

@@ -179,7 +179,7 @@ impl Instruction for StreamsInstr {
         entry.pass(passes);
     }
 
-    fn scratch(&self, _graph: &Graph, _tokens: usize) -> Scratch {
+    fn scratch(&self, _tables: &Tables, _tokens: usize) -> Scratch {
         let floats = self.count + self.count * self.count + self.width;
         Scratch { floats, ..Scratch::default() }
     }

@@ -48,7 +48,7 @@ impl Instruction for TellInstr {
         for part in self.runs[thread.node].iter().filter(|part| part.count > 0) {
             let x = x.columns(rows.clone(), part.from..part.from + part.count * unit);
             let cols = part.to..part.to + part.count;
-            for node in 0..thread.step.graph.nodes() {
+            for node in 0..thread.step.tables.nodes() {
                 let mut to = out.columns_on(thread.place_of(node), rows.clone(), cols.clone());
                 for row in 0..rows.len() {
                     let units = x.row(row).chunks_exact(unit);

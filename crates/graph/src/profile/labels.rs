@@ -3,10 +3,10 @@
 use super::record::PartRecord;
 use crate::book::{Demand, Desk, Owned, Per, RowsOf, product};
 use crate::buffer::Buffers;
-use crate::builder::Graph;
 use crate::compile::{Scope, Stage};
 use crate::deal::{Dealt, Shard};
 use crate::exec::Replica;
+use crate::graph::Graph;
 use crate::instr::Instr;
 use crate::placement::share;
 use crate::plan::Mode;
@@ -91,7 +91,7 @@ impl Labels {
             let of = |place: usize| {
                 let program = &form.stages[place.min(form.stages.len() - 1)];
                 // What attention costs is the same at all levels.
-                let desk = Desk { graph, plan, kv, level: 0, place, home: &home };
+                let desk = Desk { tables: &graph.tables, plan, kv, level: 0, place, home: &home };
                 labels.program(&desk, buffers, program)
             };
             let programs = (0..plan.places()).map(of).collect();
@@ -186,7 +186,7 @@ impl Labels {
                 Cost::Team(first..self.terms.len())
             }
         };
-        let name = self.name(instr.does.label(desk.graph));
+        let name = self.name(instr.does.label(desk.tables));
         Label::Operator { name, layer: instr.layer, domain: instr.domain, cost }
     }
 
@@ -236,7 +236,7 @@ struct Position {
 fn products(replica: &Replica, kernels: &Kernels, at: Position) -> Vec<Vec<Share>> {
     let Position { level, stage, node, group, rank, team } = at;
     let Replica { graph, programs, weight_table, plan, .. } = replica;
-    let mut all: Vec<Vec<Share>> = graph.matrices.iter().map(|_| Vec::new()).collect();
+    let mut all: Vec<Vec<Share>> = graph.tables.matrices.iter().map(|_| Vec::new()).collect();
     // All forms multiply by the same matrices, but for those that predict.
     let form = |predicts| programs.iter().find(|(variant, _)| variant.predicts == predicts);
     let forms = [false, true].into_iter().filter_map(form);

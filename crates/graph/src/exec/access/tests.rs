@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::book::Entry;
-use crate::builder::{Builder, Graph};
+use crate::builder::Builder;
 use crate::claims::Claims;
 use crate::compile::Stage;
 use crate::exec::{Run, Thread};
 use crate::executor::Executor;
+use crate::graph::Graph;
 use crate::instr::{Instr, Instruction};
 use crate::op::Norm;
 use crate::plan::Plan;
