@@ -12,7 +12,6 @@ mod rows;
 mod streams;
 
 pub use declare::Tensors;
-use declare::block_cols;
 pub use latent::{LatentSizes, UpProjection};
 pub use recurrent::{ConvolutionOf, RecurrenceOf, RecurrentRows, RecurrentSizes, TensorRows};
 

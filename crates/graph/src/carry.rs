@@ -16,7 +16,8 @@
 
 use crate::graph::Graph;
 use crate::load::paired;
-use crate::schedule::{Grid, MatrixShape, Schedule, Schedules};
+use crate::schedule::{Schedule, Schedules};
+use crate::shape::{Grid, MatrixShape};
 
 /// A model as it is shared: its graph, and the threads of each place's team, for each of some levels.
 #[derive(Copy, Clone)]
@@ -93,7 +94,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::{Product, Slice};
+    use crate::shape::{Product, Slice};
     use gguf::TensorType;
     use kernels::How;
 

@@ -6,7 +6,8 @@
 
 use crate::error::{Error, ScheduleFault};
 use crate::load::Packed;
-use crate::schedule::{MatrixShape, Schedule, Schedules};
+use crate::schedule::{Schedule, Schedules};
+use crate::shape::MatrixShape;
 use kernels::{Block, How, Kernels};
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! What can go wrong between a model's definition and its execution.
 
-use crate::schedule::MatrixShape;
+use crate::shape::MatrixShape;
 
 /// Errors of building, loading and executing a graph.
 #[derive(Debug, thiserror::Error)]

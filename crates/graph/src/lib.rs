@@ -31,6 +31,7 @@ mod inset;
 mod instr;
 mod keep;
 mod leave;
+mod levels;
 mod list;
 mod listing;
 mod load;
@@ -49,6 +50,7 @@ mod recurrent;
 mod relative;
 mod router;
 mod schedule;
+mod shape;
 mod squares;
 mod stages;
 mod state;
@@ -104,9 +106,8 @@ pub use recurrent::{
     RecurrentHeads, Rule,
 };
 pub use router::{Gate, GroupScore, Groups, MOST_CHOSEN, Router};
-pub use schedule::{
-    Grid, MatrixShape, Product, Schedule, Schedules, ShapeError, Slice, largest_slice,
-};
+pub use schedule::{Schedule, Schedules};
+pub use shape::{Grid, MatrixShape, Product, ShapeError, Slice, largest_slice};
 pub use squares::TensorSquares;
 pub use state::{KvType, KvTypes, StateShape};
 pub use step::{Outputs, PageCopy, PageId, PageTable, Recalled, Save, SeqInput};

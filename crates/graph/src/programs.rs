@@ -1,4 +1,4 @@
-//! What a model is compiled to for a plan, and how it is made anew when the plan of a loaded one changes.
+//! What a model is compiled to for a plan.
 //!
 //! Weights, pages and the pool's threads belong to nodes and stay. Programs follow from the graph and from
 //! how columns are cut; costs and shares follow from the threads of each level; activations have room for
@@ -7,20 +7,16 @@
 use crate::book::{Cost, Desk};
 use crate::buffer::Buffers;
 use crate::compile::{Stage, compile};
-use crate::error::Error;
-use crate::exec::{self, Form, LocalReplica, Replica, replicate};
-use crate::executor::Executor;
+use crate::exec::{self, Form};
 use crate::graph::Graph;
 use crate::instr::Instr;
 use crate::lower::lower;
 use crate::places::Scratch;
 use crate::plan::Plan;
 use crate::stages::Spans;
-use crate::storage::{Limits, Room, Sizes};
-use crate::switch::Levels;
+use crate::storage::Limits;
 use crate::variant::Variant;
 use std::collections::HashMap;
-use threads::Pool;
 
 /// A graph in all forms that steps may ask for.
 pub(crate) struct Compiled {
@@ -90,78 +86,4 @@ fn costs(
     };
     let of_level = |level| (0..plan.places()).map(|place| cost(level, place)).collect();
     (0..plan.levels().len()).map(of_level).collect()
-}
-
-impl Executor {
-    /// Goes on by another plan with the same groups, but for their CPUs, which are those of `pool` if
-    /// there is one. Sums in up to `splits` runs are made ready, or in as many as schedules ask for.
-    /// Counts begin anew, a recording ends, and the last step's logits are gone.
-    ///
-    /// # Errors
-    /// When the plan is malformed or a node has too little memory; nothing is changed then.
-    pub(crate) fn adopt(
-        &mut self,
-        plan: Plan,
-        pool: Option<Pool>,
-        splits: usize,
-    ) -> Result<(), Error> {
-        let first = (*self.replicas[0]).clone();
-        self.adopt_from(first, plan, pool, splits)?;
-        self.whole = None;
-        self.reset_counts(); // Replicas were made by the threads.
-        Ok(())
-    }
-
-    /// The same with another graph or other weights in `first`; counts go on, and are to be made to fit.
-    pub(crate) fn adopt_from(
-        &mut self,
-        mut first: Replica,
-        plan: Plan,
-        mut pool: Option<Pool>,
-        splits: usize,
-    ) -> Result<(), Error> {
-        let spans = Spans::new(self.graph(), &plan)?;
-        first.weight_table.arrange(&first.graph, &plan, self.kernels, splits)?;
-        let mut asked = first.weight_table.splits_asked();
-        asked.retain(|&own| own > splits);
-        asked.splice(0..0, 1..=splits);
-        let limits = self.limits();
-        let compiled = Compiled::new(&first.graph, &plan, &spans, limits, &asked);
-        let Compiled { programs, mut buffers, scratch } = compiled;
-        // Declared before there is room: a model without a head has no operator that makes logits.
-        let (logits, hidden) = (buffers.logits(), buffers.hidden(self.form.hidden));
-        let sizes = Sizes { limits, private_rows: self.form.private_rows, scratch };
-        // What has room already stays where it is.
-        let fits = scratch == self.scratch && buffers.iter().eq(self.buffers.iter());
-        let room = match fits {
-            true => None,
-            false => {
-                let states = self.storage.places.states().to_vec();
-                let room = Room::new(&first.graph, &buffers, &plan, sizes, states)?;
-                let room = room.shadowed(&self.storage);
-                let needs = room.arenas().filter_map(|a| Some((a.node()?, a.used() as u64)));
-                memory::check_room(&self.machine, needs)?;
-                Some(room)
-            }
-        };
-        let places = room.as_ref().map_or_else(|| first.places.clone(), |room| room.places.clone());
-        let mut levels = Levels::of(&plan, &first.weight_table);
-        let replica = Replica { plan, programs, places, ..first };
-        let replicas: Vec<LocalReplica> =
-            replicate(replica, pool.as_mut().unwrap_or(&mut self.pool))?;
-        // From here on nothing fails.
-        match pool {
-            Some(pool) => (self.pool, self.strayed) = (pool, false),
-            None => levels.keep_forced(&self.levels),
-        }
-        (self.replicas, self.levels) = (replicas, levels);
-        if let Some(room) = room {
-            self.storage.move_to(room);
-        }
-        (self.logits, self.hidden) = (logits, hidden);
-        (self.buffers, self.scratch) = (buffers, scratch);
-        self.forced = self.forced.filter(|v| self.replicas[0].programs.contains_key(v));
-        self.recorder = None;
-        Ok(())
-    }
 }

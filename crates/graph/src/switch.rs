@@ -7,66 +7,91 @@
 //! stay, because they belong to a node and not to a thread. So does [`Executor::set_schedules`], for other ways
 //! to share each product.
 
-use crate::Phase;
 use crate::error::Error;
+use crate::exec::{LocalReplica, Replica, replicate};
 use crate::executor::Executor;
-use crate::load::WeightTable;
-use crate::plan::Plan;
+use crate::levels::Levels;
+use crate::plan::{Phase, Plan};
+use crate::programs::Compiled;
 use crate::schedule::Schedules;
-use std::ops::Range;
+use crate::stages::Spans;
+use crate::storage::{Room, Sizes};
 use threads::Pool;
 use topology::{Group, Machine};
 
-/// The levels of a plan, as a step looks them up.
-pub(crate) struct Levels {
-    phases: Vec<(usize, usize)>,      // most tokens, level
-    team_threads: Vec<usize>,         // [level], of the largest team
-    splits: Vec<Vec<(usize, usize)>>, // [level], (most tokens, runs in which columns are summed)
-    forced: Option<usize>,
-}
-
-impl Levels {
-    pub(crate) fn of(plan: &Plan, weight_table: &WeightTable) -> Levels {
-        let phase = |phase: &Phase| (phase.tokens, plan.level(phase.tokens));
-        let largest = |level| plan.teams_at(level).iter().map(Range::len).max().unwrap_or(1);
-        Levels {
-            phases: plan.phases.iter().map(phase).collect(),
-            team_threads: (0..plan.levels().len()).map(largest).collect(),
-            splits: (0..plan.levels().len()).map(|level| weight_table.splits(level)).collect(),
-            forced: None,
-        }
-    }
-
-    /// The level of a step.
-    pub(crate) fn of_step(&self, tokens: usize) -> usize {
-        let planned = || self.phases.iter().find(|(most, _)| tokens <= *most);
-        let all = self.team_threads.len() - 1;
-        self.forced.unwrap_or_else(|| planned().map_or(all, |(_, level)| *level))
-    }
-
-    /// Forces the level that another table of the same plan's levels forces.
-    pub(crate) fn keep_forced(&mut self, other: &Levels) {
-        self.forced = other.forced;
-    }
-
-    /// Whether one is forced.
-    pub(crate) fn is_forced(&self) -> bool {
-        self.forced.is_some()
-    }
-
-    /// In how many runs a step of so many tokens sums columns.
-    pub(crate) fn splits(&self, level: usize, tokens: usize) -> usize {
-        let asked = self.splits[level].iter().find(|(most, _)| tokens <= *most);
-        asked.map_or(1, |(_, splits)| *splits)
-    }
-
-    /// Threads of the largest team at a level.
-    pub(crate) fn team_threads(&self, level: usize) -> usize {
-        self.team_threads[level]
-    }
-}
-
 impl Executor {
+    /// Goes on by another plan with the same groups, but for their CPUs, which are those of `pool` if
+    /// there is one. Sums in up to `splits` runs are made ready, or in as many as schedules ask for.
+    /// Counts begin anew, a recording ends, and the last step's logits are gone.
+    ///
+    /// # Errors
+    /// When the plan is malformed or a node has too little memory; nothing is changed then.
+    pub(crate) fn adopt(
+        &mut self,
+        plan: Plan,
+        pool: Option<Pool>,
+        splits: usize,
+    ) -> Result<(), Error> {
+        let first = (*self.replicas[0]).clone();
+        self.adopt_from(first, plan, pool, splits)?;
+        self.whole = None;
+        self.reset_counts(); // Replicas were made by the threads.
+        Ok(())
+    }
+
+    /// The same with another graph or other weights in `first`; counts go on, and are to be made to fit.
+    pub(crate) fn adopt_from(
+        &mut self,
+        mut first: Replica,
+        plan: Plan,
+        mut pool: Option<Pool>,
+        splits: usize,
+    ) -> Result<(), Error> {
+        let spans = Spans::new(self.graph(), &plan)?;
+        first.weight_table.arrange(&first.graph, &plan, self.kernels, splits)?;
+        let mut asked = first.weight_table.splits_asked();
+        asked.retain(|&own| own > splits);
+        asked.splice(0..0, 1..=splits);
+        let limits = self.limits();
+        let compiled = Compiled::new(&first.graph, &plan, &spans, limits, &asked);
+        let Compiled { programs, mut buffers, scratch } = compiled;
+        // Declared before there is room: a model without a head has no operator that makes logits.
+        let (logits, hidden) = (buffers.logits(), buffers.hidden(self.form.hidden));
+        let sizes = Sizes { limits, private_rows: self.form.private_rows, scratch };
+        // What has room already stays where it is.
+        let fits = scratch == self.scratch && buffers.iter().eq(self.buffers.iter());
+        let room = match fits {
+            true => None,
+            false => {
+                let states = self.storage.places.states().to_vec();
+                let room = Room::new(&first.graph, &buffers, &plan, sizes, states)?;
+                let room = room.shadowed(&self.storage);
+                let needs = room.arenas().filter_map(|a| Some((a.node()?, a.used() as u64)));
+                memory::check_room(&self.machine, needs)?;
+                Some(room)
+            }
+        };
+        let places = room.as_ref().map_or_else(|| first.places.clone(), |room| room.places.clone());
+        let mut levels = Levels::of(&plan, &first.weight_table);
+        let replica = Replica { plan, programs, places, ..first };
+        let replicas: Vec<LocalReplica> =
+            replicate(replica, pool.as_mut().unwrap_or(&mut self.pool))?;
+        // From here on nothing fails.
+        match pool {
+            Some(pool) => (self.pool, self.strayed) = (pool, false),
+            None => levels.keep_forced(&self.levels),
+        }
+        (self.replicas, self.levels) = (replicas, levels);
+        if let Some(room) = room {
+            self.storage.move_to(room);
+        }
+        (self.logits, self.hidden) = (logits, hidden);
+        (self.buffers, self.scratch) = (buffers, scratch);
+        self.forced = self.forced.filter(|v| self.replicas[0].programs.contains_key(v));
+        self.recorder = None;
+        Ok(())
+    }
+
     /// Makes every following step be taken by the threads of this level ([`Plan::levels`]); `None`
     /// leaves the choice to the plan again. For searches and tests: all levels give the same bits.
     ///

@@ -325,6 +325,15 @@ impl Layout {
     }
 }
 
+/// Columns of a matrix of this type must be cut in multiples of this: whole weight blocks, and
+/// whole blocks of the 8-bit activations or tiles that feed them.
+pub(crate) fn block_cols(ty: TensorType) -> usize {
+    match kernels::act_kind(ty) {
+        kernels::ActKind::Q8 => ty.block_len().max(32),
+        kernels::ActKind::F32 | kernels::ActKind::Bf16 => kernels::TILE_ROWS,
+    }
+}
+
 impl Part {
     /// The first rows of a tensor, `(rows, columns)`, with nothing that comes with it.
     pub(crate) fn plain(

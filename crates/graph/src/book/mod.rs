@@ -10,13 +10,15 @@
 //! however many threads of a team read them: what a shared cache does for them is not in the book. Keys
 //! count once for each sequence of a step.
 
+mod cost;
 mod counts;
 mod entries;
 mod extent;
 mod needs;
 
-pub(crate) use counts::Cost;
-pub use counts::{Counts, PlaceCounts, WaitCounts};
+pub(crate) use cost::Cost;
+pub use cost::{PlaceCounts, WaitCounts};
+pub use counts::Counts;
 pub(crate) use entries::{Desk, Entry, FLOAT, Owned, product, slot};
 pub use extent::Extent;
 pub use needs::{Demand, Needs};

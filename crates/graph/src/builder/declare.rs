@@ -6,7 +6,9 @@ use crate::error::Error;
 use crate::op::{Given, Heads, Rope, RopeId};
 use crate::placement::Cut;
 use crate::relative;
-use crate::weight::{Clamp, Layout, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId};
+use crate::weight::{
+    Clamp, Layout, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId, block_cols,
+};
 use gguf::TensorType;
 
 /// Query heads that can read one key/value head: their rows are attended together.
@@ -470,14 +472,5 @@ impl Builder<'_> {
         self.graph.vocab = vocab;
         let parts = self.stack(Tensors::Apart([name]), [(vocab, cut)], hidden)?;
         Ok(self.add_matrix("vocab", SplitBy::Rows, parts))
-    }
-}
-
-/// Columns of a matrix of this type must be cut in multiples of this: whole weight blocks, and
-/// whole blocks of the 8-bit activations or tiles that feed them.
-pub(super) fn block_cols(ty: TensorType) -> usize {
-    match kernels::act_kind(ty) {
-        kernels::ActKind::Q8 => ty.block_len().max(32),
-        kernels::ActKind::F32 | kernels::ActKind::Bf16 => kernels::TILE_ROWS,
     }
 }

@@ -1,6 +1,6 @@
 //! Mixtures of experts: routers, banks, and the operators over them.
 
-use super::{Builder, Tensors, block_cols};
+use super::{Builder, Tensors};
 use crate::bank::Bank;
 use crate::error::Error;
 use crate::op::Expert;
@@ -8,7 +8,7 @@ use crate::operators::{ChooseOp, ExpertsDownOp, ExpertsUpOp};
 use crate::placement::{Cut, Placement};
 use crate::router::Router;
 use crate::tensor::{Bundle, Domain};
-use crate::weight::{Matrix, MatrixId, Part, SplitBy, VectorId};
+use crate::weight::{Matrix, MatrixId, Part, SplitBy, VectorId, block_cols};
 
 impl Builder<'_> {
     /// Declares a router, which every node has: a row for each of `experts` experts.

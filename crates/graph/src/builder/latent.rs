@@ -5,12 +5,12 @@
 //! attention and what attention gives by the values' matrix behind it, so the cache holds latents only. A
 //! head here is `[rope | latent]`; latents are keys and values at once.
 
-use super::{Builder, Tensors, block_cols};
+use super::{Builder, Tensors};
 use crate::error::Error;
 use crate::op::{Attention, Given, Heads};
 use crate::placement::Cut;
 use crate::tensor::{Bundle, Domain};
-use crate::weight::{ByHead, Layout, Matrix, MatrixId, Part, SplitBy};
+use crate::weight::{ByHead, Layout, Matrix, MatrixId, Part, SplitBy, block_cols};
 use gguf::TensorType;
 use kernels::{ActKind, TILE_ROWS};
 

@@ -4,13 +4,13 @@
 //! which the head makes logits of the token after it. They are operators behind the model's, in a list of their
 //! own: a step runs one list or the other ([`Variant::predicts`](crate::Variant)).
 
-use super::{Builder, block_cols};
+use super::Builder;
 use crate::error::Error;
 use crate::op::Norm;
 use crate::operators::{ConcatOp, RecallOp, RememberOp};
 use crate::placement::{Cut, Placement};
 use crate::tensor::{Bundle, Domain};
-use crate::weight::{MatrixId, Part, SplitBy};
+use crate::weight::{MatrixId, Part, SplitBy, block_cols};
 
 impl Builder<'_> {
     /// Keeps hidden states for [`recall`](Builder::recall) in later steps.

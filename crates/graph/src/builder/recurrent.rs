@@ -1,6 +1,6 @@
 //! Layers with a state of fixed size: their matrices, convolutions, recurrences.
 
-use super::{Builder, block_cols};
+use super::Builder;
 use crate::error::Error;
 use crate::keep::Keep;
 use crate::op::{Given, Heads};
@@ -12,7 +12,7 @@ use crate::recurrent::{
 };
 use crate::state::StateShape;
 use crate::tensor::Bundle;
-use crate::weight::{Layout, MatrixId, Part, SplitBy, Turns, VectorId};
+use crate::weight::{Layout, MatrixId, Part, SplitBy, Turns, VectorId, block_cols};
 use kernels::{Activation, TILE_ROWS, scan_state_len};
 
 /// Sizes of a layer with a recurrence.

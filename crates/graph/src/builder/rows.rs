@@ -1,12 +1,12 @@
 //! Rows of numbers that a step has in place of tokens ([`Inset`](crate::Inset)), and what becomes of several of them.
 
-use super::{Builder, Tensors, block_cols};
+use super::{Builder, Tensors};
 use crate::error::Error;
 use crate::op::{Added, Merging, RopeId};
 use crate::operators::{EmbedOp, HiddenOp, MergeOp, RowsOp};
 use crate::placement::{Cut, Placement};
 use crate::tensor::{Bundle, Domain};
-use crate::weight::{Layout, MatrixId, Part, SplitBy};
+use crate::weight::{Layout, MatrixId, Part, SplitBy, block_cols};
 use gguf::TensorType;
 
 impl Builder<'_> {

@@ -2,8 +2,8 @@
 
 use super::Thread;
 use super::access::{Source, Target};
+use super::areas::columns;
 use super::grid::Own;
-use super::matmul::columns;
 use crate::claims::Operand;
 use crate::weight::ByHead;
 use kernels::TILE_ROWS;

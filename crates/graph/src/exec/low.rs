@@ -7,7 +7,7 @@
 
 use super::Thread;
 use super::access::Source;
-use super::matmul::{Area, blocks, columns};
+use super::areas::{Area, blocks, columns};
 use crate::adapter::{Low, Lows};
 use crate::step::Use;
 use crate::tables::Tables;

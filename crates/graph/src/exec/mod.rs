@@ -4,6 +4,7 @@
 //! [`access`]).
 
 mod access;
+mod areas;
 mod attention;
 mod by_head;
 mod copies;
@@ -24,14 +25,13 @@ mod tree;
 mod trial;
 
 pub(crate) use access::{Source, Target};
+pub(crate) use areas::{Area, PANEL_PRODUCT, SCRATCH, blocks, columns, copy, pieces};
 pub(crate) use attention::tile_tokens;
 pub(crate) use copies::{copy_pages, page_bytes, read_page, write_page};
 pub(crate) use low::{A_ROWS, B_ROWS, LowSums, as_usize};
 pub(crate) use matmul::{
-    After, Area, Epilogue, Gated, NOTHING, PANEL_PRODUCT, Partial, SCRATCH, blocks, columns, copy,
-    pieces,
+    After, Epilogue, Gated, NOTHING, Partial, tiles_that_fit, tokens_that_fit,
 };
-pub(crate) use matmul::{tiles_that_fit, tokens_that_fit};
 pub(crate) use pieces::deal_pieces;
 pub(crate) use placing::{HeadInputs, Layer};
 pub(crate) use replica::{Form, LocalReplica, Replica, StepPart, replicate};
@@ -137,7 +137,7 @@ pub(crate) fn scratch<'a>(
         .map(attention::scratch_len)
         .max()
         .unwrap_or(0);
-    let floats = attention.max(matmul::SCRATCH);
+    let floats = attention.max(SCRATCH);
     let instrs = stages.flat_map(|s| &s.instrs);
     let all = instrs.map(|instr| instr.does.scratch(tables, tokens));
     let all = all.fold(Scratch { floats, ..Scratch::default() }, Scratch::max);

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::graph::Graph;
 use crate::operators::GatedOp;
 use crate::plan::{Mode, Plan};
-use crate::schedule::MatrixShape;
+use crate::shape::MatrixShape;
 use crate::stages::Spans;
 use crate::weight::{Matrix, MatrixId, SplitBy};
 use kernels::{Kernels, Piece, TILE_ROWS};

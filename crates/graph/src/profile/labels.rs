@@ -1,6 +1,6 @@
 //! What the events of compiled programs are and what each costs every thread, derived once.
 
-use super::record::PartRecord;
+use super::marks::PartRecord;
 use crate::book::{Demand, Desk, Owned, Per, RowsOf, product};
 use crate::buffer::Buffers;
 use crate::compile::{Scope, Stage};
@@ -10,7 +10,7 @@ use crate::graph::Graph;
 use crate::instr::Instr;
 use crate::placement::share;
 use crate::plan::Mode;
-use crate::schedule::{Grid, Seat};
+use crate::shape::{Grid, Seat};
 use crate::tensor::Domain;
 use crate::variant::Variant;
 use crate::weight::MatrixId;

@@ -12,16 +12,19 @@
 //! what a cache fails to keep.
 
 mod labels;
+mod marks;
 mod record;
+mod watch;
 
 pub use crate::book::Demand;
-pub(crate) use record::{Recorder, Watch};
+pub(crate) use record::Recorder;
+pub(crate) use watch::Watch;
 
 use crate::book::RowsOf;
 use crate::compile::Scope;
 use crate::tensor::Domain;
 use labels::{Label, Labels};
-use record::{BEGIN, MET, Mark, PartRecord};
+use marks::{BEGIN, MET, Mark, PartRecord};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use threads::Moment;

@@ -9,82 +9,15 @@
 //! thread; it counts them.
 
 use super::labels::Labels;
-use super::{Profile, Step};
+use super::marks::{BEGIN, MET, Mark, PartRecord};
+use super::{Profile, Step, Watch};
 use crate::book::Extent;
 use crate::buffer::Buffers;
 use crate::error::Error;
 use crate::exec::{Replica, StepPart};
-use crate::squares::Squares;
-use crate::variant::Variant;
 use kernels::{Kernels, KvTypes};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use threads::{Clock, Moment, Pool};
-
-/// A job begins.
-pub(super) const BEGIN: u32 = u32::MAX;
-/// A wait is over that stands in no program: all groups begin together, or hand over between the
-/// rounds of a pipeline.
-pub(super) const MET: u32 = u32::MAX - 1;
-
-/// A thread came to this point: the end of one event, and the beginning of the next.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
-    /// When, in ticks.
-    pub at: u64,
-    /// In which part of a step.
-    pub part: u32,
-    /// Which event of the part's program, [`BEGIN`] or [`MET`].
-    pub event: u32,
-}
-
-/// What the threads that are at it need not note.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PartRecord {
-    pub step: u32,
-    pub level: u32,
-    pub variant: Variant,
-    pub extent: Extent,
-}
-
-/// Hears of a thread's way through a job. `()` hears nothing and costs nothing.
-pub(crate) trait Watch {
-    /// The program of a part begins.
-    fn part(&mut self, at: usize);
-    /// The next event of the program is over: an instruction, or the wait after a stage.
-    fn done(&mut self);
-    /// A wait that stands in no program is over.
-    fn met(&mut self);
-
-    /// Where the squares of what is multiplied are summed, if they are.
-    #[inline(always)]
-    fn squares(&self) -> Option<&Squares> {
-        None
-    }
-}
-
-/// Sums squares, and times nothing.
-impl Watch for &Squares {
-    fn part(&mut self, _: usize) {}
-
-    fn done(&mut self) {}
-
-    fn met(&mut self) {}
-
-    fn squares(&self) -> Option<&Squares> {
-        Some(self)
-    }
-}
-
-impl Watch for () {
-    #[inline(always)]
-    fn part(&mut self, _: usize) {}
-
-    #[inline(always)]
-    fn done(&mut self) {}
-
-    #[inline(always)]
-    fn met(&mut self) {}
-}
 
 /// What one thread writes down.
 pub(crate) struct Log {
