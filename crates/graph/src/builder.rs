@@ -15,10 +15,11 @@ pub use declare::Tensors;
 pub use latent::{LatentSizes, UpProjection};
 pub use recurrent::{ConvolutionOf, RecurrenceOf, RecurrentRows, RecurrentSizes, TensorRows};
 
-use crate::graph::{Graph, Node};
+use crate::graph::Graph;
 use crate::keep::Keep;
 use crate::list::Append;
 use crate::op::{Activation, Added, Attention, Heads, Norm, NormOver, TileSums};
+use crate::operator::Node;
 use crate::operator::{Op, Operator};
 use crate::operators::{
     AttentionOp, BlendOp, EmbedOp, GatedOp, HiddenOp, LinearOp, LogitsOp, NormOp, ResidualOp,

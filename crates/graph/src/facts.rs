@@ -1,8 +1,9 @@
 //! What follows from a graph's operators: what a step takes and gives, and what a token has to do with.
 
 use crate::bank::Bank;
-use crate::graph::{Graph, Node};
+use crate::graph::Graph;
 use crate::op::Attention;
+use crate::operator::Node;
 use crate::operators::{
     AttentionOp, EmbedOp, ExpertsDownOp, ExpertsUpOp, HiddenOp, LogitsOp, RowsOp,
 };

@@ -1,27 +1,13 @@
 //! A model's graph: the static list of its operators, over what they name by number.
 
 use crate::keep::{KV_CLASSES, Keep};
-use crate::list::Append;
-use crate::operator::Op;
+use crate::operator::Node;
 use crate::step::Ids;
 use crate::tables::Tables;
 use crate::tensor::{Bundle, BundleInfo};
 use crate::weight::{Matrix, MatrixId, TensorSpec};
 use kernels::KV_PAGE;
 use std::ops::Range;
-
-/// An operator in its place.
-#[derive(Clone, Debug)]
-pub struct Node {
-    /// What it does.
-    pub op: Op,
-    /// What it gives.
-    pub out: Bundle,
-    /// The layer it belongs to; `None` before the first and after the last.
-    pub layer: Option<usize>,
-    /// How it follows the operator before it.
-    pub append: Append,
-}
 
 /// A model's graph: operators in the order of execution, weights, states.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,7 @@
 //! Headers: all there is to say of tensors before they have data.
 
-use crate::graph::{Graph, Node};
+use crate::graph::Graph;
+use crate::operator::Node;
 use crate::placement::Placement;
 use crate::tensor::{Bundle, Domain};
 use crate::weight::{Matrix, SplitBy, VectorId};

@@ -37,7 +37,6 @@ mod listing;
 mod load;
 mod logits;
 mod lower;
-mod lowering;
 mod op;
 mod operator;
 mod operators;
@@ -82,7 +81,7 @@ pub use compile::{Scope, Stage, Wait, compile, count_waits};
 pub use error::{AdapterFault, Error, ScheduleFault};
 pub use executor::Executor;
 pub use forecast::{Forecast, Task, TaskStage};
-pub use graph::{Graph, Node};
+pub use graph::Graph;
 pub use headers::{Element, Header, Rows};
 pub use inset::{Inset, Spot, Together};
 pub use instr::Instr;
@@ -96,7 +95,7 @@ pub use op::{
     Activation, Added, Attention, Expert, Given, Heads, Merging, Norm, NormOver, Rope, RopeId,
     RopeStyle, Temperature, TileSums, Xielu,
 };
-pub use operator::Op;
+pub use operator::{Node, Op};
 pub use operators::Streams;
 pub use placement::{Cut, Placement, Shares, share};
 pub use plan::{FormLimits, Mode, Phase, Plan, StepShape, Sync};

@@ -4,7 +4,7 @@ use crate::buffer::{BufId, Buffers, Home, Pool as Storage};
 use crate::claims::Work;
 use crate::graph::Graph;
 use crate::instr::Instr;
-use crate::lowering::Lowering;
+use crate::operator::Lowering;
 use crate::operators::{ReceiveInstr, RopeTableInstr, SendInstr};
 use crate::tensor::{Bundle, Domain};
 use crate::variant::Variant;
@@ -26,7 +26,9 @@ pub fn lower(
         }
     }
     let mut lowering = Lowering {
-        graph,
+        tables: &graph.tables,
+        ops: &graph.ops,
+        hidden: graph.hidden_width(),
         variant,
         buffers,
         values: HashMap::new(),
@@ -53,8 +55,8 @@ pub fn lower(
 
 impl Lowering<'_> {
     fn rope_tables(&mut self) {
-        for rope in 0..self.graph.tables.ropes.len() {
-            let bytes = self.graph.tables.ropes[rope].inv_freq.len() * 2 * size_of::<f32>();
+        for rope in 0..self.tables.ropes.len() {
+            let bytes = self.tables.ropes[rope].inv_freq.len() * 2 * size_of::<f32>();
             let out = self.buffers.rope(rope, bytes);
             self.push_rows(None, Domain::Tokens, Work::Rows, RopeTableInstr { rope, out });
         }
@@ -62,8 +64,8 @@ impl Lowering<'_> {
 
     /// The one value that operators from `at` on take from those before.
     fn crossing(&self, at: usize) -> Bundle {
-        let made: HashSet<Bundle> = self.graph.ops[..at].iter().map(|n| n.out).collect();
-        let taken = self.graph.ops[at..].iter().flat_map(|n| n.op.does().inputs());
+        let made: HashSet<Bundle> = self.ops[..at].iter().map(|n| n.out).collect();
+        let taken = self.ops[at..].iter().flat_map(|n| n.op.does().inputs());
         let crossing: HashSet<Bundle> = taken.filter(|b| made.contains(b)).collect();
         assert_eq!(crossing.len(), 1, "layers hand on the residual stream and nothing else");
         crossing.into_iter().next().expect("one")
@@ -80,7 +82,7 @@ impl Lowering<'_> {
     /// Begins a pipeline's later stage.
     fn receive(&mut self, at: usize) {
         let x = self.crossing(at);
-        let (domain, width) = (self.graph.bundle(x).domain, self.graph.bundle(x).width);
+        let (domain, width) = (self.tables.bundle(x).domain, self.tables.bundle(x).width);
         let (work, from) = (self.variant.work(domain), self.handoffs(x));
         let out = self.buffer("x", x, None, work);
         self.push_rows(None, domain, work, ReceiveInstr { from, out, width });
@@ -90,7 +92,7 @@ impl Lowering<'_> {
     /// Ends a pipeline's earlier stage.
     fn send(&mut self, at: usize) {
         let x = self.crossing(at);
-        let (domain, width) = (self.graph.bundle(x).domain, self.graph.bundle(x).width);
+        let (domain, width) = (self.tables.bundle(x).domain, self.tables.bundle(x).width);
         let (x, to) = (self.value(x), self.handoffs(x));
         self.push_rows(None, domain, Work::Rows, SendInstr { x, to, width });
     }

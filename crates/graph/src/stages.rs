@@ -5,7 +5,8 @@
 //! the residual stream on to the next node. Where a graph is not cut, there is one span of all.
 
 use crate::error::Error;
-use crate::graph::{Graph, Node};
+use crate::graph::Graph;
+use crate::operator::Node;
 use crate::operators::{AttentionOp, ModulationOp};
 use crate::plan::{Mode, Plan};
 use crate::weight::MatrixId;

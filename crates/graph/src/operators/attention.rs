@@ -65,7 +65,7 @@ impl Operator for AttentionOp {
         };
         let state = kernels::attn_state_len(spec.heads.widest()) * FLOAT;
         let bytes: Vec<usize> =
-            (0..to.graph.nodes()).map(|n| spec.heads.q_len(n) * state).collect();
+            (0..to.tables.nodes()).map(|n| spec.heads.q_len(n) * state).collect();
         let role = format!("states.{}", layer.map_or(0, |l| l % 2));
         let states = to.buffers.declare(&role, Home::Node, Pool::States, &bytes);
         to.push(layer, Domain::Tokens, SplitInstr { of, append, states });
@@ -95,8 +95,8 @@ impl Lowering<'_> {
                 },
             ]
         };
-        let runs = (0..self.graph.nodes()).map(runs).collect();
-        let (unit, work, domain) = (heads.dim, Work::Rows, self.graph.bundle(qkv).domain);
+        let runs = (0..self.tables.nodes()).map(runs).collect();
+        let (unit, work, domain) = (heads.dim, Work::Rows, self.tables.bundle(qkv).domain);
         self.push_rows(layer, domain, Work::Rows, TellInstr { x, runs, unit, out: told, work });
         told
     }

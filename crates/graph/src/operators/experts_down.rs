@@ -8,7 +8,7 @@ use crate::exec::{
     CHUNK, Chosen, Slots, Source, Target, Thread, blocks, columns, copy, sorting_room,
 };
 use crate::load::Root;
-use crate::lowering::Summed;
+use crate::operator::Summed;
 use crate::placement::share;
 use crate::sum::{Leaf, leaves};
 use crate::weight::Matrix;
@@ -52,14 +52,14 @@ impl Operator for ExpertsDownOp {
     fn lower(&self, node: &Node, to: &mut Lowering<'_>) -> BufId {
         let ExpertsDownOp { x, chosen, count, bank } = *self;
         let (acts, route) = (to.operand(x, bank, node.layer), to.route(x));
-        let m = to.graph.matrix(bank);
+        let m = to.tables.matrix(bank);
         let sum = m.sum(1).expect("nodes share the columns of down");
         let out = to.partial(&m.name, node.out, node.layer, &sum);
         to.sums.insert(node.out, Summed { sum, product: None, bias: None, clamp: None });
         let push = to.variant.gather == Gather::Push;
         let positions = m.bank.as_ref().expect("experts are a bank").positions();
-        let leaves = (0..to.graph.nodes()).map(|node| leaves(positions, node, 1)).collect();
-        let up = to.graph.ops[to.position(x)].op.get::<ExpertsUpOp>();
+        let leaves = (0..to.tables.nodes()).map(|node| leaves(positions, node, 1)).collect();
+        let up = to.ops[to.position(x)].op.get::<ExpertsUpOp>();
         let weighed = up.is_some_and(|up| !up.expert.weigh_input);
         let chosen = to.value(chosen);
         let does =

@@ -45,7 +45,7 @@ impl Operator for ExpertsUpOp {
     fn lower(&self, node: &Node, to: &mut Lowering<'_>) -> BufId {
         let ExpertsUpOp { x, chosen, count, bank, expert } = *self;
         let acts = to.operand(x, bank, node.layer);
-        let name = &to.graph.matrix(bank).name;
+        let name = &to.tables.matrix(bank).name;
         let out = to.buffer(name, node.out, node.layer, Work::Rows);
         let (chosen, route) = (to.value(chosen), to.route(node.out));
         let does = ExpertsUpInstr { acts, chosen, count, bank, expert, route, out };
@@ -57,7 +57,7 @@ impl Operator for ExpertsUpOp {
 impl Lowering<'_> {
     /// Which of the model's mixtures has the slots `slots`.
     pub(crate) fn route(&self, slots: Bundle) -> usize {
-        let mixtures = self.graph.ops.iter().take_while(|n| n.out < slots);
+        let mixtures = self.ops.iter().take_while(|n| n.out < slots);
         mixtures.filter(|n| n.op.get::<ExpertsUpOp>().is_some()).count()
     }
 }

@@ -21,7 +21,7 @@ impl Operator for HiddenOp {
     }
 
     fn lower(&self, node: &Node, to: &mut Lowering<'_>) -> BufId {
-        let out = to.buffers.hidden(to.graph.hidden_width());
+        let out = to.buffers.hidden(to.hidden);
         let (x, at, width) = (to.value(self.x), self.at, to.width(node.out));
         to.emit_rows(node, Work::Rows, HiddenInstr { x, out, width, at });
         out

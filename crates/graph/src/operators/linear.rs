@@ -3,8 +3,8 @@
 use super::prelude::*;
 use super::product_name;
 use crate::exec::{After, Epilogue, LowSums, NOTHING, Partial};
-use crate::lowering::Summed;
 use crate::op::{Activation, TileSums};
+use crate::operator::Summed;
 use crate::weight::{Part, SplitBy};
 use kernels::TILE_ROWS;
 
@@ -38,7 +38,7 @@ impl Operator for LinearOp {
         let (layer, splits) = (node.layer, to.variant.splits);
         let acts = to.operand(x, matrix, layer);
         let low = to.lora_a(x, matrix, layer);
-        let m = to.graph.matrix(matrix);
+        let m = to.tables.matrix(matrix);
         let out = match m.sum(splits) {
             None => to.buffer(&m.name, node.out, layer, Work::Rows),
             Some(sum) => {

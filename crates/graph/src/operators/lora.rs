@@ -17,10 +17,11 @@ impl Lowering<'_> {
         matrix: MatrixId,
         layer: Option<usize>,
     ) -> Option<BufId> {
-        let lows = self.graph.tables.lows(matrix).filter(|_| self.variant.adapts)?;
-        let domain = self.graph.bundle(x).domain;
-        let role = format!("{}.low.{}", self.graph.matrix(matrix).name, layer.map_or(0, |l| l % 2));
-        let widths = vec![lows.width * FLOAT; self.graph.nodes()];
+        let lows = self.tables.lows(matrix).filter(|_| self.variant.adapts)?;
+        let domain = self.tables.bundle(x).domain;
+        let role =
+            format!("{}.low.{}", self.tables.matrix(matrix).name, layer.map_or(0, |l| l % 2));
+        let widths = vec![lows.width * FLOAT; self.tables.nodes()];
         let (rows, told) = (self.rows(domain, Work::Rows), lows.told);
         let out = self.buffers.declare(&role, Home::Node, rows, &widths);
         let x = self.value(x);
@@ -35,11 +36,11 @@ impl Lowering<'_> {
         layer: Option<usize>,
     ) -> Option<(BufId, MatrixId)> {
         let &(low, matrix) = self.lows.get(&partial)?;
-        let info = self.graph.bundle(partial);
+        let info = self.tables.bundle(partial);
         let (domain, bytes) = (info.domain, info.width.next_multiple_of(TILE_ROWS) * FLOAT);
         let role =
-            format!("{}.delta.{}", self.graph.matrix(matrix).name, layer.map_or(0, |l| l % 2));
-        let (rows, widths) = (self.rows(domain, Work::Rows), vec![bytes; self.graph.nodes()]);
+            format!("{}.delta.{}", self.tables.matrix(matrix).name, layer.map_or(0, |l| l % 2));
+        let (rows, widths) = (self.rows(domain, Work::Rows), vec![bytes; self.tables.nodes()]);
         let out = self.buffers.declare(&role, Home::Node, rows, &widths);
         self.push(layer, domain, LoraBInstr { low, matrix, out });
         Some((out, matrix))

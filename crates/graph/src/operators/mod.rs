@@ -61,9 +61,9 @@ mod prelude {
     pub(super) use crate::buffer::BufId;
     pub(super) use crate::claims::{Claims, Gather, ITEMS, Operand, Reach, Work};
     pub(super) use crate::exec::Run;
-    pub(super) use crate::graph::Node;
     pub(super) use crate::instr::{Instruction, Multiplies};
-    pub(super) use crate::lowering::Lowering;
+    pub(super) use crate::operator::Lowering;
+    pub(super) use crate::operator::Node;
     pub(super) use crate::operator::Operator;
     pub(super) use crate::places::Scratch;
     pub(super) use crate::squares::Squares;

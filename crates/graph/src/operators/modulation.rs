@@ -42,7 +42,7 @@ impl Operator for ModulationOp {
             (Some(HeadNorm::All { width, starts, .. }), _) => {
                 let unit = TILE_ROWS;
                 let told = to.told(*width, 1, node.layer);
-                let widths = to.graph.bundle(node.out).widths.iter();
+                let widths = to.tables.bundle(node.out).widths.iter();
                 let run = |(start, width): (&usize, &usize)| {
                     vec![TellRun { from: 0, count: width / unit, to: start / unit }]
                 };
@@ -54,7 +54,7 @@ impl Operator for ModulationOp {
             _ => None,
         };
         let (x, gate) = (to.value(self.x), self.gate.map(|gate| to.value(gate)));
-        let width = to.graph.bundle(node.out).widths.clone();
+        let width = to.tables.bundle(node.out).widths.clone();
         to.emit_rows(node, work, ModulationInstr { x, gate, squares, width, spec, out });
         out
     }

@@ -45,7 +45,7 @@ impl Operator for NormOp {
 impl Lowering<'_> {
     /// Whether the result of another norm is read after the operator that gives `out`.
     pub(crate) fn norm_lives(&self, out: Bundle) -> bool {
-        let (ops, at) = (&self.graph.ops, self.position(out));
+        let (ops, at) = (self.ops, self.position(out));
         let before = ops[..at].iter().filter(|n| self.values.contains_key(&n.out));
         let mut norms = before.filter(|n| n.op.get::<NormOp>().is_some());
         norms.any(|n| self.last_use.get(&n.out).is_some_and(|&last| last > at))

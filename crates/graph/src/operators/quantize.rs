@@ -9,12 +9,12 @@ use kernels::ActKind;
 impl Lowering<'_> {
     /// The activations as `matrix` takes them: of one kind, or of several when its parts differ.
     pub(crate) fn operand(&mut self, x: Bundle, matrix: MatrixId, layer: Option<usize>) -> Operand {
-        let (from, domain) = (self.value(x), self.graph.bundle(x).domain);
-        let m = self.graph.matrix(matrix);
+        let (from, domain) = (self.value(x), self.tables.bundle(x).domain);
+        let m = self.tables.matrix(matrix);
         let mut quantized = |kind: ActKind, name: &str| {
             m.takes(kind).then(|| {
                 let work = self.variant.work(domain);
-                let bytes: Vec<usize> = (0..self.graph.nodes())
+                let bytes: Vec<usize> = (0..self.tables.nodes())
                     .map(|n| kernels::most_row_bytes(kind, m.input_width(n)))
                     .collect();
                 let rows = self.rows(domain, work);

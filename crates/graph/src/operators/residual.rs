@@ -7,8 +7,8 @@
 use super::LinearOp;
 use super::prelude::*;
 use crate::exec::{LEVELS, LowSums, Source, Target, Thread, Tree, keep};
-use crate::lowering::Summed;
 use crate::op::Norm;
+use crate::operator::Summed;
 use crate::placement::share;
 use crate::sum::Sum;
 use crate::weight::Clamp;
@@ -56,8 +56,8 @@ impl Operator for ResidualOp {
                 to.residual(node, at, x, self.partial, finish, None)
             }
             (_, _, Some(before)) => {
-                let graph = to.graph;
-                let first = graph.ops[before].op.get::<ResidualOp>().expect("pairs are sums");
+                let ops = to.ops;
+                let first = ops[before].op.get::<ResidualOp>().expect("pairs are sums");
                 let sum = to.sums[&self.partial].sum.clone();
                 let also =
                     Also { partial: to.value(self.partial), finish: to.finish(self, node), sum };
@@ -71,7 +71,7 @@ impl Operator for ResidualOp {
 impl Lowering<'_> {
     /// Whether something is added to it: it is the residual stream, after a norm of the embedding.
     pub(crate) fn is_stream(&self, of: Bundle) -> bool {
-        let mut sums = self.graph.ops.iter().filter_map(|n| n.op.get::<ResidualOp>());
+        let mut sums = self.ops.iter().filter_map(|n| n.op.get::<ResidualOp>());
         sums.any(|sum| sum.x == Some(of))
     }
 
@@ -86,7 +86,7 @@ impl Lowering<'_> {
     /// Whether the operator `at` and the next one add two products to the stream, of blocks side by side. Nothing
     /// reads the stream in between, so one instruction does both, and nodes exchange once.
     fn pairs(&self, at: usize) -> bool {
-        let ops = &self.graph.ops;
+        let ops = self.ops;
         let plain = |at: usize| match ops.get(at)?.op.get() {
             Some(&ResidualOp { x: Some(x), partial, norm: None, factor: None, .. }) => {
                 Some((x, partial))
@@ -114,8 +114,8 @@ impl Lowering<'_> {
         also: Option<Also>,
     ) -> BufId {
         // The stream is updated in place unless something reads the old value later.
-        let graph = self.graph;
-        let own = x.filter(|x| self.is_last_use(*x, &graph.ops[at])).map(|x| self.value(x));
+        let ops = self.ops;
+        let own = x.filter(|x| self.is_last_use(*x, &ops[at])).map(|x| self.value(x));
         let role = match x {
             Some(_) => format!("x{}", node.out.0),
             None => "sum".to_owned(),
