@@ -423,10 +423,8 @@ impl Builder<'_> {
         h: &Heads,
     ) -> Result<MatrixId, Error> {
         let cols = h.q * h.dim;
-        let ty = self.wanted(name, hidden, cols)?;
         let cut = h.q_cut.scaled(h.dim);
-        let scale = self.scale(name, ty, 1)?;
-        let part = Part { scale, ..Part::plain(name, ty, (hidden, cols), cut) };
+        let part = self.part(name, hidden, 0, Layout::Rows, (hidden, cols), cut)?;
         Ok(self.add_matrix(label, SplitBy::Cols, vec![part]))
     }
 
@@ -445,9 +443,7 @@ impl Builder<'_> {
         let parts = self.stack::<N>(up.into(), rows, hidden)?;
         let name = if N == 1 { "up" } else { "gate_up" };
         let up = self.add_matrix(name, SplitBy::Rows, parts);
-        let ty = self.wanted(down, hidden, width)?;
-        let scale = self.scale(down, ty, 1)?;
-        let part = Part { scale, ..Part::plain(down, ty, (hidden, width), cut) };
+        let part = self.part(down, hidden, 0, Layout::Rows, (hidden, width), cut)?;
         Ok((up, self.add_matrix("down", SplitBy::Cols, vec![part])))
     }
 

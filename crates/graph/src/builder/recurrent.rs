@@ -12,7 +12,7 @@ use crate::recurrent::{
 };
 use crate::state::StateShape;
 use crate::tensor::Bundle;
-use crate::weight::{Layout, MatrixId, Part, SplitBy, Turns, VectorId, block_cols};
+use crate::weight::{Layout, MatrixId, SplitBy, Turns, VectorId, block_cols};
 use kernels::{Activation, TILE_ROWS, scan_state_len};
 
 /// Sizes of a layer with a recurrence.
@@ -235,9 +235,7 @@ impl Builder<'_> {
         let rows = std::array::from_fn(|_| (width, cut.clone()));
         let parts = self.stack::<3>(super::Tensors::Fused(input), rows, hidden)?;
         let into = self.add_matrix("in", SplitBy::Rows, parts);
-        let ty = self.wanted(output, hidden, width)?;
-        let scale = self.scale(output, ty, 1)?;
-        let part = Part { scale, ..Part::plain(output, ty, (hidden, width), cut) };
+        let part = self.part(output, hidden, 0, Layout::Rows, (hidden, width), cut)?;
         Ok((into, self.add_matrix("out", SplitBy::Cols, vec![part])))
     }
 

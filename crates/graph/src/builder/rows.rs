@@ -101,9 +101,7 @@ impl Builder<'_> {
         let cut = Cut::summed(between, block, 1, &self.shares);
         let parts = self.stack(Tensors::Apart([up]), [(between, cut.clone())], width)?;
         let up = self.add_matrix(&format!("{what}_up"), SplitBy::Rows, parts);
-        let ty = self.wanted(down, output, between)?;
-        let scale = self.scale(down, ty, 1)?;
-        let part = Part { scale, ..Part::plain(down, ty, (output, between), cut) };
+        let part = self.part(down, output, 0, Layout::Rows, (output, between), cut)?;
         Ok((up, self.add_matrix(&format!("{what}_down"), SplitBy::Cols, vec![part])))
     }
 
