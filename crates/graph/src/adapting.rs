@@ -1,4 +1,4 @@
-//! Which matrices of a graph adapters stand beside.
+//! Adapters of a graph: their checks, and the pairs beside each matrix.
 
 use crate::adapter::{Low, LowRank, Lows};
 use crate::error::{AdapterFault, Error};

@@ -19,8 +19,7 @@ use crate::graph::Graph;
 use crate::keep::Keep;
 use crate::list::Append;
 use crate::op::{Activation, Added, Attention, Heads, Norm, NormOver, TileSums};
-use crate::operator::Node;
-use crate::operator::{Op, Operator};
+use crate::operator::{Node, Op, Operator};
 use crate::operators::{
     AttentionOp, BlendOp, EmbedOp, GatedOp, HiddenOp, LinearOp, LogitsOp, NormOp, ResidualOp,
     SelectOp,

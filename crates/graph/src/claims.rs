@@ -1,4 +1,4 @@
-//! What instructions touch: of each buffer, whether they read or write it, and how far.
+//! Claims: the buffers that instructions touch.
 //!
 //! Every instruction states for each buffer whether it reads or writes it and how far its access
 //! reaches: what the same thread wrote, what its group wrote, or what all groups wrote. Waits are
@@ -90,7 +90,7 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// None yet, of an instruction whose rows are dealt so.
+    /// Returns no claims yet, for an instruction whose rows are dealt by `work`.
     pub(crate) fn new(name: &'static str, domain: Domain, work: Option<Work>) -> Claims {
         Claims { name, domain, work, all: Vec::new() }
     }

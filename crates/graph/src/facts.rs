@@ -1,4 +1,5 @@
-//! What follows from a graph's operators: what a step takes and gives, and what a token has to do with.
+//! Properties of a graph that follow from its operators: inputs and results of a step, and the weights that a token
+//! uses.
 
 use crate::bank::Bank;
 use crate::graph::Graph;
@@ -66,7 +67,7 @@ impl Graph {
         self.tensors.iter().map(of).sum()
     }
 
-    /// The banks that tokens are routed to, by the model's routers.
+    /// Returns the banks of the model's routers, in order.
     pub(crate) fn routed(&self) -> impl Iterator<Item = &Bank> {
         let banks = self.ops.iter().filter_map(|node| node.op.get::<ExpertsUpOp>());
         banks.map(|of| self.matrix(of.bank).bank.as_ref().expect("experts are a bank"))

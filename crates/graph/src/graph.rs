@@ -1,4 +1,4 @@
-//! A model's graph: the static list of its operators, over what they name by number.
+//! A model's graph: the static list of its operators, and the tables whose entries they name by number.
 
 use crate::keep::{KV_CLASSES, Keep};
 use crate::operator::Node;

@@ -124,7 +124,7 @@ impl Instr {
         &self.claims.all
     }
 
-    /// The same, with what they are of.
+    /// The claims.
     pub(crate) fn claims(&self) -> &Claims {
         &self.claims
     }
@@ -144,7 +144,7 @@ impl Instr {
 
     /// Name in listings.
     pub fn name(&self) -> &'static str {
-        self.does.name()
+        self.claims.name
     }
 
     /// The matrix that it multiplies by. What it reads of it is in the book ([`crate::Line`]).

@@ -1,4 +1,4 @@
-//! What layers keep of a sequence.
+//! The content that layers keep of a sequence.
 //!
 //! A layer keeps something of every token (keys and values), the same of the last tokens that its window
 //! holds, or a state of fixed size that every token changes ([`Keep`]). Layers that keep alike form a

@@ -1,4 +1,4 @@
-//! What an operator has to state, and what it appends its instructions to.
+//! Operators: the statements that each makes, and the lowering that it appends its instructions to.
 //!
 //! An [`Operator`] is what a model's definition appends to the static list: operands and parameters. Lowering
 //! makes [`Instruction`]s of it, over buffers. Both are implemented in one file for each operator, under

@@ -1,4 +1,4 @@
-//! Where threads find their buffers, pages and scratch.
+//! The places of buffers, pages and scratch, which threads look up.
 
 use crate::buffer::BufId;
 use crate::exec::Shadow;
@@ -33,7 +33,7 @@ impl Scratch {
     }
 }
 
-/// Where everything lies in them. Every group of threads has a copy near.
+/// Buffers, pages and scratch in the arenas. Every group of threads has a copy near.
 #[derive(Clone)]
 pub(crate) struct Places {
     pub shared: Vec<Vec<Option<Block>>>,       // [buffer][place]

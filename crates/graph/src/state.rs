@@ -1,8 +1,6 @@
-//! What layers keep of a sequence, and where it lies on each node.
+//! The place of the content that layers keep of a sequence ([`crate::Keep`]), on each node.
 //!
-//! A layer keeps something of every token (keys and values), the same of the last tokens that its window
-//! holds, or a state of fixed size that every token changes ([`Keep`]). Layers that keep alike form a
-//! class and share its *pages*. In a class of tokens a page holds `KV_PAGE` tokens of all its layers and
+//! Layers of a class share its *pages*. In a class of tokens a page holds `KV_PAGE` tokens of all its layers and
 //! of the node's KV heads, so what lies behind a window is given back whole. In a class of fixed states a
 //! page is the state of a sequence in all its layers: the live one, or a snapshot. Whoever hands out pages
 //! answers what sharing, forking, truncation and preemption mean for each.

@@ -1,4 +1,4 @@
-//! What operators and instructions name by number.
+//! The tables of a graph, whose entries operators and instructions name by number.
 
 use crate::adapter::Lows;
 use crate::op::Rope;

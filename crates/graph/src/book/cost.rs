@@ -1,4 +1,4 @@
-//! What a program costs, by the units of a step.
+//! The cost of a program, by the units of a step.
 
 use super::{Desk, Memory, Per, What};
 use crate::compile::{Stage, count_waits};

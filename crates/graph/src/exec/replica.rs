@@ -1,4 +1,4 @@
-//! What a group of threads looks up at every step.
+//! Replicas: the data that a group of threads looks up at every step.
 
 use crate::book::Cost;
 use crate::compile::Stage;

@@ -1,4 +1,4 @@
-//! What one thread does an instruction with: its view of the step, and what the instruction may touch.
+//! One thread's view of a step, and of an instruction.
 
 use super::access::{Grant, Source, StatePages, Target};
 use crate::buffer::BufId;
@@ -27,9 +27,9 @@ pub(crate) struct Step<'a> {
     pub level: usize,
     /// The thread's number among all that do, and how many they are.
     pub among: (usize, usize),
-    /// How every product is dealt while one way is tried ([`trial`]).
+    /// How every product is dealt while one way is tried ([`super::trial`]).
     pub trial: Option<Dealt<'a>>,
-    /// Whether threads take over tiles of products ([`Stage::shared`]).
+    /// Whether threads take over tiles of products ([`Stage::shared`](crate::compile::Stage::shared)).
     pub shares: bool,
     /// f32 at the end of scratch that are for products with adapters.
     pub low_scratch: usize,

@@ -55,7 +55,7 @@ impl Weights {
     }
 }
 
-/// A thread that packs: which copy of the weights, and its number among those that pack it.
+/// A thread that packs: the copy of the weights, and its number among the threads that pack it.
 #[derive(Copy, Clone)]
 pub(super) struct Packer {
     pub copy: usize,
@@ -128,7 +128,7 @@ impl WeightTable {
         Ok(())
     }
 
-    /// What a thread packs: the copy that it will read.
+    /// Returns the part of a thread in packing: it packs the copy that it will read.
     pub(super) fn packer(&self, worker: &mut Worker) -> Packer {
         if self.copies > 1 {
             worker.switch(View::Groups);

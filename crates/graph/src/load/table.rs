@@ -1,4 +1,4 @@
-//! Where packed weights lie, as threads look them up.
+//! The table of packed weights that threads look up.
 
 use super::packed::PackedLow;
 use crate::deal::{Dealt, Shard};

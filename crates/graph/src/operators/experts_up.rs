@@ -290,7 +290,7 @@ impl Thread<'_> {
     }
 }
 
-/// What experts read.
+/// The input of experts.
 struct Input<'a> {
     acts: Operand<Source<'a>>,
     /// The step's choice.

@@ -62,9 +62,7 @@ mod prelude {
     pub(super) use crate::claims::{Claims, Gather, ITEMS, Operand, Reach, Work};
     pub(super) use crate::exec::Run;
     pub(super) use crate::instr::{Instruction, Multiplies};
-    pub(super) use crate::operator::Lowering;
-    pub(super) use crate::operator::Node;
-    pub(super) use crate::operator::Operator;
+    pub(super) use crate::operator::{Lowering, Node, Operator};
     pub(super) use crate::places::Scratch;
     pub(super) use crate::squares::Squares;
     pub(super) use crate::tables::Tables;

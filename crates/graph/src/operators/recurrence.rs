@@ -245,7 +245,7 @@ impl Thread<'_> {
     }
 }
 
-/// What a recurrence reads, as in [`RecurrenceOp`].
+/// The input of a recurrence, as in [`RecurrenceOp`].
 #[derive(Copy, Clone)]
 struct Input<'a> {
     x: Source<'a>,

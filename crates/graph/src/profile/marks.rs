@@ -1,4 +1,4 @@
-//! What threads and steps leave behind.
+//! Marks of threads, and records of the parts of steps.
 
 use crate::book::Extent;
 use crate::variant::Variant;

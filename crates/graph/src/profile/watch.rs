@@ -1,4 +1,4 @@
-//! Who hears of a thread's way through a step.
+//! The interface between a thread that walks a program and its observer.
 
 use crate::squares::Squares;
 
