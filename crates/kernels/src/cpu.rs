@@ -179,14 +179,14 @@ pub(crate) fn cpu() -> &'static CpuTraits {
     })
 }
 
-/// Who has made this CPU, as x86 tells it.
+/// Who has made this CPU, as x86 tells it. Miri has no such instruction.
 fn maker() -> [u8; 12] {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     let name = {
         let maker = std::arch::x86_64::__cpuid(0);
         [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes)
     };
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(any(miri, not(target_arch = "x86_64")))]
     let name = [[0; 4]; 3];
     *name.as_flattened().as_array().expect("three words")
 }

@@ -1,11 +1,12 @@
 //! Systems that place memory by themselves. What would make something faster is taken and does nothing; what would have to
 //! tell or to do something is refused as unsupported.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::ptr::NonNull;
 
-use memmap2::{MmapMut, MmapOptions};
 use topology::NodeId;
 
 use super::{Advice, Pages, Place};
@@ -66,13 +67,11 @@ pub(crate) fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<usize> {
     unsupported()
 }
 
-/// Anonymous memory, with room to begin where it is wanted.
+/// Anonymous memory of the heap: zeros, which systems give as pages when they are first written to.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    start: *mut u8,
-    len: usize,
-    /// Holds them.
-    _map: MmapMut,
+    start: NonNull<u8>,
+    layout: Layout,
 }
 
 // SAFETY: it owns its range of addresses, which mean the same on every thread.
@@ -81,24 +80,33 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `align` is a power of two.
+    /// `len` is more than zero, `align` a power of two.
     pub(crate) fn new(len: usize, align: usize, pages: Pages) -> io::Result<Self> {
         if pages == Pages::Huge {
             return unsupported();
         }
-        let total = len.checked_add(align).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut map = MmapOptions::new().len(total).map_anon()?;
-        let at = map.as_ptr().addr();
-        let before = at.next_multiple_of(align) - at;
-        let start = map[before..].as_mut_ptr();
-        Ok(Self { start, len, _map: map })
+        let layout = Layout::from_size_align(len, align)
+            .ok()
+            .filter(|layout| layout.size() > 0)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: the size is not zero.
+        let start =
+            NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, layout })
     }
 
     pub(crate) fn start(&self) -> *mut u8 {
-        self.start
+        self.start.as_ptr()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.layout.size()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout; who owns it has the last reference.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }

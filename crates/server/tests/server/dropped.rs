@@ -1,6 +1,6 @@
 //! Clients that hang up: the future of each handler that changes something is dropped after its first poll, its second,
 //! and so on until it completes. After each time every model can be loaded, used and unloaded, lists agree with what is
-//! on the disk, and no file is left half written.
+//! on the disk, no file is left half written, and every batch ends.
 
 use crate::support::{Direct, Reply, load_file, options, question};
 use arclight_engine::{LoadOptions, ReplicaOptions};
@@ -158,7 +158,9 @@ impl Server {
         let keeper = Arc::new(Folder { folder: of("made"), slots: of("slots") });
         let limits = ModelLimits { models: 1, bytes: 1 << 30, made };
         let models = Arc::new(Models::new(&common, limits, entries, Some(keeper)).unwrap());
-        let direct = Direct { router: models.router().unwrap() };
+        let direct = Direct { router: models.clone().router().unwrap() };
+        // Works on batches.
+        tokio::spawn(models.background().unwrap());
         let page = Request::get("/").header("host", "localhost").header("accept", "text/html");
         let page = direct.send(page.body(Body::empty()).unwrap()).await.text;
         let (_, rest) = page.split_once("name=\"arclight-token\" content=\"").unwrap();
@@ -220,6 +222,12 @@ impl Server {
             let listed = self.names("/v1/batches?limit=100").await;
             listed.into_iter().map(|id| format!("{id}.json")).collect::<BTreeSet<_>>()
                 == self.names_in("files/batches")
+        })
+        .await;
+        until(after, "every batch ends", async || {
+            let list = self.direct.get("/v1/batches?limit=100").await.json();
+            let ended = ["completed", "failed", "cancelled", "expired"].map(Json::from);
+            list["data"].as_array().unwrap().iter().all(|batch| ended.contains(&batch["status"]))
         })
         .await;
         until(after, "files and their descriptions agree", async || {
