@@ -164,7 +164,7 @@ impl<'a> Builder<'a> {
     /// Attention over the layer's paged KV cache, which is made here.
     ///
     /// # Panics
-    /// When there are more than [`KV_CLASSES`] ways in which layers keep something.
+    /// When there are more than [`KV_CLASSES`](crate::KV_CLASSES) ways in which layers keep something.
     pub fn attention(&mut self, qkv: Bundle, spec: Attention) -> Bundle {
         self.attend(qkv, None, spec)
     }
@@ -218,7 +218,7 @@ impl<'a> Builder<'a> {
     /// several, of any shapes.
     ///
     /// # Panics
-    /// When there are more than [`KV_CLASSES`] ways in which layers keep something.
+    /// When there are more than [`KV_CLASSES`](crate::KV_CLASSES) ways in which layers keep something.
     pub fn state(&mut self, keep: Keep, shape: StateShape) -> usize {
         self.graph.tables.states.push(State { keep, shape, class: 0 });
         self.graph.classify();
