@@ -82,7 +82,72 @@ impl Replicas {
         serving: &ReplicaOptions,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Replicas, Error> {
-        start(file, machine, options, serving, progress)
+        let replicas = serving.replicas;
+        let predicting = options.predicting || serving.speculation.predicts();
+        let options = &LoadOptions { predicting, ..options.clone() };
+        let agreed = match options.stage {
+            Some(_) => agree_with_hosts(file, machine, options, serving)?,
+            None => None,
+        };
+        let options = agreed.as_ref().unwrap_or(options);
+        let Agreed { parts, options, bounds, .. } = agree(file, machine, options, replicas)?;
+        let disk = serving.disk.as_ref().filter(|_| serving.prefix_cache);
+        let disk = disk.map(|disk| Store::open(disk).map(Arc::new)).transpose()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (told, news) = channel();
+        let mut starting = Vec::with_capacity(replicas);
+        let spawned = parts.iter().enumerate().try_for_each(|(me, part)| {
+            let options = of_part(&options, &parts[0], part)?;
+            let (go, shared) = channel();
+            let loader = Loader {
+                me,
+                file: file.clone(),
+                part: part.clone(),
+                options,
+                serving: serving.clone(),
+                disk: disk.clone(),
+                control: Control {
+                    stop: stop.clone(),
+                    cores: serving
+                        .turns
+                        .as_ref()
+                        .map(|turns| Cores::new(turns, part.cpus().iter().map(|cpu| cpu.id))),
+                },
+            };
+            let (own, told) = (loader.clone(), told.clone());
+            let thread = thread::Builder::new().name(format!("replica-{me}"));
+            let thread = thread.spawn(move || own.run(told, &shared)).map_err(|source| {
+                graph::Error::from(threads::Error::Spawn { thread: me, threads: replicas, source })
+            })?;
+            starting.push(Starting { loader, thread, go });
+            Ok(())
+        });
+        drop(told);
+        match spawned.and_then(|()| collect(&news, replicas, progress)) {
+            Ok(loaded) => {
+                let (infos, seats): (Vec<ReplicaInfo>, Vec<Seat>) = loaded.into_iter().unzip();
+                let shared = Arc::new(Shared::new(seats, serving.queue));
+                let begin = |starting: Starting| {
+                    // It waits for this.
+                    let _ = starting.go.send(shared.clone());
+                    (starting.loader, starting.thread)
+                };
+                let started = starting.into_iter().map(begin).collect();
+                let threads = Threads::new(started, stop);
+                let watchdog = Watchdog::new(shared.clone());
+                let bounds = Bounds { sees: serving.encoder.is_some(), ..bounds };
+                let adapters = Adapters::new(options.adapters);
+                Ok(Replicas { shared, threads, _watchdog: watchdog, infos, bounds, adapters })
+            }
+            Err(error) => {
+                stop.store(true, Relaxed);
+                for Starting { thread, go, .. } in starting {
+                    drop(go);
+                    let _ = thread.join();
+                }
+                Err(error)
+            }
+        }
     }
 
     /// What [`Replicas::load_on`] would load on which parts of a machine, and how: for programs that run the
@@ -115,81 +180,6 @@ impl Replicas {
         replicas: usize,
     ) -> Result<u64, Error> {
         agree(file, machine, options, replicas).map(|all| all.bytes)
-    }
-}
-
-fn start(
-    file: &Arc<ModelFile>,
-    machine: &Machine,
-    options: &LoadOptions,
-    serving: &ReplicaOptions,
-    progress: &mut dyn FnMut(LoadProgress),
-) -> Result<Replicas, Error> {
-    let replicas = serving.replicas;
-    let predicting = options.predicting || serving.speculation.predicts();
-    let options = &LoadOptions { predicting, ..options.clone() };
-    let agreed = match options.stage {
-        Some(_) => agree_with_hosts(file, machine, options, serving)?,
-        None => None,
-    };
-    let options = agreed.as_ref().unwrap_or(options);
-    let Agreed { parts, options, bounds, .. } = agree(file, machine, options, replicas)?;
-    let disk = serving.disk.as_ref().filter(|_| serving.prefix_cache);
-    let disk = disk.map(|disk| Store::open(disk).map(Arc::new)).transpose()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let (told, news) = channel();
-    let mut starting = Vec::with_capacity(replicas);
-    let spawned = parts.iter().enumerate().try_for_each(|(me, part)| {
-        let options = of_part(&options, &parts[0], part)?;
-        let (go, shared) = channel();
-        let loader = Loader {
-            me,
-            file: file.clone(),
-            part: part.clone(),
-            options,
-            serving: serving.clone(),
-            disk: disk.clone(),
-            control: Control {
-                stop: stop.clone(),
-                cores: serving
-                    .turns
-                    .as_ref()
-                    .map(|turns| Cores::new(turns, part.cpus().iter().map(|cpu| cpu.id))),
-            },
-        };
-        let (own, told) = (loader.clone(), told.clone());
-        let thread = thread::Builder::new().name(format!("replica-{me}"));
-        let thread = thread.spawn(move || own.run(told, &shared)).map_err(|source| {
-            graph::Error::from(threads::Error::Spawn { thread: me, threads: replicas, source })
-        })?;
-        starting.push(Starting { loader, thread, go });
-        Ok(())
-    });
-    drop(told);
-    match spawned.and_then(|()| collect(&news, replicas, progress)) {
-        Ok(loaded) => {
-            let (infos, seats): (Vec<ReplicaInfo>, Vec<Seat>) = loaded.into_iter().unzip();
-            let shared = Arc::new(Shared::new(seats, serving.queue));
-            let begin = |starting: Starting| {
-                // It waits for this.
-                let _ = starting.go.send(shared.clone());
-                (starting.loader, starting.thread)
-            };
-            let started = starting.into_iter().map(begin).collect();
-            let threads = Threads::new(started, stop);
-            let watchdog = Watchdog::new(shared.clone());
-            let bounds = Bounds { sees: serving.encoder.is_some(), ..bounds };
-            let adapters = Adapters::new(options.adapters);
-            Ok(Replicas { shared, threads, _watchdog: watchdog, infos, bounds, adapters })
-        }
-        Err(error) => {
-            stop.store(true, Relaxed);
-            for Starting { thread, go, .. } in starting {
-                drop(go);
-                let _ = thread.join();
-            }
-            Err(error)
-        }
     }
 }
 

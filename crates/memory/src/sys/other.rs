@@ -67,7 +67,7 @@ pub(crate) fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<usize> {
     unsupported()
 }
 
-/// Anonymous memory of the heap: zeros, which systems give as pages when they are first written to.
+/// Zeroed heap memory; systems back large allocations with pages on the first write.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -106,7 +106,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout; who owns it has the last reference.
+        // SAFETY: allocated by `new` with this layout, and dropped once.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
