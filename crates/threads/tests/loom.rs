@@ -108,6 +108,7 @@ fn local_barrier_of_two() {
 }
 
 #[test]
+#[ignore = "takes long: in .ci/full"]
 fn local_barrier_of_three() {
     local_generations(3, 2);
 }
@@ -184,6 +185,7 @@ fn nobody_crosses_in_one_group() {
 /// One view, groups, one view: a global wait, a stretch in which only one group waits, and a global
 /// wait that publishes what it wrote.
 #[test]
+#[ignore = "takes long: in .ci/full"]
 fn switching_to_groups_and_back() {
     const SIZES: &[usize] = &[2, 1];
     check(2, |spin| {
@@ -262,11 +264,13 @@ fn jobs_in_one_group_of_two() {
 }
 
 #[test]
+#[ignore = "takes long: in .ci/full"]
 fn jobs_in_one_group_of_three() {
     jobs(&[3], 1, 2);
 }
 
 #[test]
+#[ignore = "takes long: in .ci/full"]
 fn jobs_in_two_groups() {
     jobs(&[1, 1], 2, 3);
     jobs(&[2, 1], 1, 2);
@@ -292,6 +296,7 @@ fn poison_overtakes_no_opening_and_is_not_overtaken() {
 /// A thread that panics instead of arriving releases whoever waits or will wait, and the barrier
 /// works again when the leader has cleared it.
 #[test]
+#[ignore = "takes long: in .ci/full"]
 fn poison_releases_waiters_and_is_cleared() {
     const SIZES: &[usize] = &[1, 1];
     check(3, |spin| {
@@ -397,6 +402,7 @@ fn levels_of_one_and_all_of_two() {
 }
 
 #[test]
+#[ignore = "takes long: in .ci/full"]
 fn levels_of_two_and_all_of_three() {
     levels(&[&[2]], &[3], &[0, 1], false, 1);
 }
@@ -593,6 +599,7 @@ fn sets_of_two_groups() {
 }
 
 #[test]
+#[ignore = "takes long: in .ci/full"]
 fn sets_of_three_threads() {
     sets(&[2, 1], &[&[2, 0]], true, 2);
     sets(&[2, 1], &[&[1, 1]], true, 2);

@@ -346,6 +346,7 @@ fn check(world: &World, line: &Line) -> Result<(), String> {
 }
 
 #[test]
+#[ignore = "takes minutes: in .ci/full"]
 fn commands_of_the_guides_run() {
     let (mut faults, mut count) = (Vec::new(), 0);
     for page in pages::guides() {

@@ -111,6 +111,7 @@ fn what_was_found_is_used_by_itself_until_something_speaks_against_it() {
 }
 
 #[test]
+#[ignore = "takes minutes: in .ci/full"]
 fn a_big_model_begins_at_once_and_its_cores_are_found_in_idle_time() {
     if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
         return; // Nothing to choose between.
@@ -198,6 +199,7 @@ fn faults_of_the_arguments_are_told() {
 }
 
 #[test]
+#[ignore = "takes minutes: in .ci/full"]
 fn replicas_have_a_profile_of_their_own() {
     if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
         return; // No core for the second.
@@ -239,6 +241,7 @@ fn replicas_have_a_profile_of_their_own() {
 }
 
 #[test]
+#[ignore = "takes minutes: in .ci/full"]
 fn mechanisms_are_measured_one_by_one() {
     let trace = short_trace();
     let args = ["tune", tiny(), "--ablation", "--nodes", "2", "-r", "5", "--matrices", "1"];
