@@ -115,13 +115,13 @@ const FETCHED: [(&str, &[&str]); 3] = [
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_arclight");
 
-/// Behind a command line: what stands before it is checked, and nothing runs.
+/// Appended to a command line: the arguments before it are checked, and nothing runs.
 const READS: &str = "--help";
 
 /// The address of the fake hub in the guides.
 const HUB: &str = "http://127.0.0.1:8090";
 
-/// Where the lines of a page run.
+/// The directory and the hub that the lines of a page run with.
 struct World {
     /// With the files that the page names.
     folder: TempDir,

@@ -25,13 +25,13 @@ use support::{Direct, model, options};
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// The most that a request may take, in terms of its length,
+/// Maximum memory of a request, in terms of its length,
 const TIMES: usize = 8;
-/// and besides: small bodies consist of little but names and brackets, and each request of buffers. The server refuses
-/// what would take more (`http/json.rs`, `SMALL`).
+/// and a constant for small bodies, which are mostly names and brackets, and for buffers. The server refuses bodies that
+/// would take more (`http/json.rs`, `SMALL`).
 const SMALL: usize = 17 << 20;
 
-/// What may be left of a request: entries of caches that are bounded, and what other threads have at the moment.
+/// Maximum memory left after a request: entries of bounded caches, and allocations of other threads at that moment.
 const LEFT: usize = 64 << 10;
 
 /// A server with everything that has endpoints.
@@ -137,15 +137,14 @@ async fn no_request_takes_more_than_eight_times_its_length_and_none_keeps_it() {
     let least = if all { 500 } else { 100 };
     assert!(run.count > least, "the document has too few endpoints: {}", run.count);
 
-    // All caches are as they stay. Shorter bodies: what is left is a part of them, and its bound is none.
-    let texts = SHAPES.each_ref().map(|shape| shape.text(LENGTH / 4));
+    // All caches are as they stay.
     let others = places.iter().enumerate().filter(|(_, place)| place.name != "kept metadata");
     for (at, place) in others.filter(tried) {
-        let body = place.with(&texts[at % SHAPES.len()]);
+        let body = place.with(&texts[at % SHAPES.len()].1);
         let (_, left, _) = take(&run.server, &place.path, "application/json", &body).await;
         assert!(left <= LEFT, "{} {}: {left} bytes are left", place.path, place.name);
     }
-    // Of what is kept the text, in the response and as the conversation; in a server that has kept little yet.
+    // A stored response keeps the text, in itself and as the conversation. A new server has kept little yet.
     let folder = tempfile::tempdir().unwrap();
     let server = self::server(folder.path());
     let kept = places.iter().find(|place| place.name == "kept metadata").unwrap();
