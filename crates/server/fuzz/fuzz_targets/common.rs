@@ -103,7 +103,7 @@ pub fn upload(form: &[u8], piece: usize) {
         let request = Request::delete(format!("/v1/files/{id}")).header("host", "localhost");
         send(request.body(Body::empty()).unwrap(), || format!("deleting {id}"));
     }
-    // LeakSanitizer takes what a thread that just ends still has for a leak: those that wrote are waited for.
+    // Wait for the threads that wrote the file: LeakSanitizer reported destructors of a thread as a leak.
     while threads().any(|name| name.trim() == "files") {
         std::thread::yield_now();
     }
