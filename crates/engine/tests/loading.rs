@@ -148,20 +148,29 @@ fn pages_stay_in_the_page_cache_or_leave_it() {
         return;
     }
     for (reading, page_cache) in ways(&scratch) {
-        watch.uncache(&watch).unwrap();
-        let file = ModelFile::open(&path).unwrap();
-        let of = options(reading, page_cache);
-        let engine = Engine::load(&file, &of, &mut |_| {}).unwrap();
-        let read = engine.report().read.unwrap();
-        let cached = file.cached_bytes().unwrap();
-        let name = format!("{read:?}: {cached} of {}", bytes.len());
         // Memory holds a file of this size twice.
         let keeps = (reading, page_cache) == (Reading::Mapped, None);
         let expected = if keeps { PageCache::Keep } else { PageCache::Drop };
         let weights: usize =
             Gguf::parse(&bytes).unwrap().tensors().iter().map(|t| t.data.len()).sum();
-        assert_eq!(read, FileRead { reading, page_cache: expected, bytes: weights });
-        assert!(if keeps { cached >= bytes.len() } else { cached < bytes.len() / 50 }, "{name}");
+        let load = || {
+            watch.uncache(&watch).unwrap();
+            let file = ModelFile::open(&path).unwrap();
+            let of = options(reading, page_cache);
+            let engine = Engine::load(&file, &of, &mut |_| {}).unwrap();
+            let read = engine.report().read.unwrap();
+            assert_eq!(read, FileRead { reading, page_cache: expected, bytes: weights });
+            file.cached_bytes().unwrap()
+        };
+        if keeps {
+            // The kernel may take single pages at any time, and did (2 of 16,372 once); the engine takes
+            // the same ones each time.
+            let cached = [load(), load(), load()];
+            assert!(cached.iter().any(|&c| c >= bytes.len()), "{cached:?} of {}", bytes.len());
+        } else {
+            let cached = load();
+            assert!(cached < bytes.len() / 50, "{reading:?}: {cached} of {}", bytes.len());
+        }
     }
 }
 
