@@ -6,6 +6,7 @@
 //! commands, options and values before it are errors. Missing arguments and conflicts are not found so.
 
 mod pages;
+mod pieces;
 mod sources;
 
 use crate::images::PIXEL;
