@@ -35,7 +35,8 @@ impl fmt::Display for Setup {
 pub(crate) struct BarrierRow {
     #[serde(flatten)]
     pub(crate) setup: Setup,
-    pub(crate) local: Summary,
+    /// `None` with groups of one thread, which waits for nobody.
+    pub(crate) local: Option<Summary>,
     /// `None` with one node, where it is the local one.
     pub(crate) global: Option<Summary>,
     pub(super) flat: Option<Summary>,
@@ -260,7 +261,7 @@ impl BarrierRow {
         [
             figure("nodes", 5, setup.nodes),
             figure("threads", 7, setup.marked()),
-            figure("local", 11, local),
+            figure("local", 11, cell(local.as_ref())),
             figure("global", 11, cell(global.as_ref())),
             figure("flat", 11, cell(flat.as_ref())),
             figure("flat/global", 11, ratio),

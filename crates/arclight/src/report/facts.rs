@@ -82,6 +82,7 @@ impl NodesReport {
             waits_as_compiled: threads.iter().all(Thread::as_compiled),
             threads,
             tasks: facts.tasks.clone(),
+            scheduled: None,
             experts: Experts::of(&facts.phase.activity.experts),
             counted: phase.counted.clone(),
             of_peak: facts.of_peak,

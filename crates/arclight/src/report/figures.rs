@@ -2,6 +2,7 @@
 
 use super::counters::Counted;
 use super::experts::Experts;
+use super::scheduled::Scheduled;
 use super::tasks::Tasks;
 use serde::Serialize;
 use why::Cause;
@@ -35,6 +36,9 @@ pub(crate) struct NodesReport {
     pub(super) threads: Vec<Thread>,
     /// How threads shared tasks, after an answer those of its prompt too; `None` if there were none.
     pub(super) tasks: Option<Tasks>,
+    /// Products that a profile has schedules for; `None` without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) scheduled: Option<Scheduled>,
     /// Which experts tokens went to; `None` for models without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) experts: Option<Experts>,

@@ -22,6 +22,7 @@ mod phase;
 pub(crate) mod phases;
 pub(crate) mod reads;
 mod rows;
+mod scheduled;
 mod table;
 mod tasks;
 mod verdict;
@@ -39,6 +40,7 @@ use crate::term;
 use arclight_engine::{Engine, NodeId, Placement, Plan};
 use facts::Facts;
 use reads::{ReadProbe, Reads};
+use scheduled::Scheduled;
 use serde::Serialize;
 use tasks::Tasks;
 use topology::Machine;
@@ -68,7 +70,9 @@ pub(crate) fn of(
 ) -> NodesReport {
     let loaded = engine.report().nodes.clone();
     let weights = engine.streamed_bytes();
-    NodesReport::of(&Facts {
+    let counts = &phase.activity.counts;
+    let tokens = counts.tokens.div_ceil(counts.steps.max(1)) as usize;
+    let mut report = NodesReport::of(&Facts {
         plan: engine.plan(),
         loaded: &loaded,
         placement: asked.as_ref().map_err(String::as_str),
@@ -79,7 +83,9 @@ pub(crate) fn of(
         tasks: Tasks::of(&phase.activity.threads),
         reads,
         caches: reads::cache_bytes(machine),
-    })
+    });
+    report.scheduled = Scheduled::of(engine, tokens);
+    report
 }
 
 /// The report after an answer: of the decoding, or of the prompt if nothing was decoded; but tasks of

@@ -3,6 +3,7 @@
 use super::experts::Experts;
 use super::figures::{Figures, Memory, NodesReport, PageCounts, Waiting};
 use super::rows::{Row, lay_out, percent};
+use super::scheduled::Scheduled;
 use crate::term;
 use crate::wrap::wrap;
 use std::time::Duration;
@@ -144,6 +145,7 @@ impl NodesReport {
                 t.local_waits, t.global_waits, t.compiled_local_waits, t.compiled_global_waits
             )),
         }
+        notes.extend(self.scheduled.iter().map(Scheduled::line));
         notes.extend(self.experts.iter().map(Experts::line));
         notes.extend(self.tasks.iter().flat_map(|tasks| tasks.warnings.clone()));
         notes.extend(self.counted.lines(self.tokens, self.seconds));

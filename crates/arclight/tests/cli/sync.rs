@@ -51,6 +51,11 @@ fn gathers_are_compared_by_size_and_their_memory_is_where_it_belongs() {
         assert_eq!(placed["elsewhere"], 0, "{placed}");
     }
 
+    // A group of one thread waits for nobody.
+    let locals: Vec<bool> =
+        seen["barriers"].as_array().unwrap().iter().map(|row| row["local"].is_null()).collect();
+    assert_eq!(locals, [false, true]);
+
     let table = succeeds(&args);
     for part in ["local", "crossings", " 100 KiB ", "scatter", "3 threads on 3 nodes: "] {
         assert!(table.contains(part), "no {part:?} in: {table}");
