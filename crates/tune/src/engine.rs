@@ -461,7 +461,7 @@ mod tests {
             let rest = step.stages().filter(|s| s.name == "rest" && s.waits.global > 0);
             rest.map(|s| s.times as f64 * s.reads.iter().flatten().sum::<f64>()).sum()
         };
-        // Floats, of which each node makes a quarter and reads a quarter.
+        // Floats. Each node makes a quarter of them and reads a quarter.
         let whole = (4 * LAYERS * RESULTS * tokens) as f64;
         let ratio = crossing(&spread(4), &[8; 4]) / whole;
         assert!((ratio - 0.75).abs() < 1e-9, "{ratio}");

@@ -166,7 +166,7 @@ impl Outcome {
 }
 
 /// Tokens/s of the prompts and answers of several sequences, with the number of tokens of each prompt and each answer:
-/// prompts follow each other, answers are decoded together. `llama-batched-bench` calls it S.
+/// prompts follow each other, and a step has a token of every answer. `llama-batched-bench` calls it S.
 fn together(
     sequences: usize,
     (prompt, answer): (usize, usize),
