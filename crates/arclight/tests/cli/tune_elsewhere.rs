@@ -113,7 +113,7 @@ fn faults_of_another_machine_are_told() {
 
 #[test]
 fn the_size_of_the_space_is_printed_with_the_tree() {
-    let words = ["tune", "--machine", "kunpeng-920-8", "--synth", "tiny:q8_0"];
+    let words = ["tune", "--machine", "kunpeng-920-8", "--synth", "llama3.2-1b:q8_0"];
     let text = succeeds(&[&words[..], &["--tree"]].concat());
     assert!(text.contains("group:   858 trees, the product of the groupings"), "{text}");
     assert!(!succeeds(&words).contains("858 trees"));
