@@ -177,14 +177,15 @@ def goodput_verdicts(points: list[Point]) -> Iterator[tuple[str, str]]:
 def ablated(session: Session) -> tuple[list[dict], Answer]:
     """The rows of `tune --ablation`: measured once, for tables 1 to 3."""
     if "ablation" not in session.kept:
-        # Ten searches for matrices share the time of the figure; loads and the cores have the rest. With a model of 4B and
+        # Ten searches for matrices and more, by the plans that there are for k of up to 20, share the time of the figure;
+        # loads and the cores have the rest. With a model of 4B and
         # long prompts they took more than 20 minutes of two cores.
         seconds = max(1, int(60 * session.minutes * 0.004))
         trace = session.work / "ablation.jsonl"
         short = ({"prompt_tokens": 40 + 2 * n, "output_tokens": 40 + 8 * n} for n in range(24))
         trace.write_text("".join(json.dumps(request) + "\n" for request in short))
         model = ["--synth", session.sizes.ablation_model] if session.sizes.ablation_model else [session.model]
-        found, answer = session.json("tune", *model, "--ablation", "--trace", trace, "-r",
+        found, answer = session.json("tune", *model, "--ablation", "--trace", trace, "--top-k", 20, "-r",
                                      max(5, session.sizes.repetitions), "--kv-type", session.kv_type, "--matrices", seconds, timeout=3600)
         session.kept["ablation"] = (found["rows"] if found else []), answer
     return session.kept["ablation"]
@@ -275,7 +276,7 @@ def tuning_verdicts(points: list[Point]) -> Iterator[tuple[str, str]]:
 
 
 SEARCHED = ("xeon-8272cl", "epyc-7h12", "kunpeng-920-8")
-SIZES = ("llama3.2-1b", "llama3.2-3b", "llama3-8b")
+SIZES = ("llama-160m", "sheared-llama-1.3b", "llama3.2-3b", "llama3-8b")
 CROWDED = "cores:4 fill:2 crowd:0.2"
 
 

@@ -369,7 +369,7 @@ class Sweeps(unittest.TestCase):
 
     def test_configurations_are_searched_where_cores_share_something_and_where_not(self):
         found = [p for p in swept("configurations") if p.kind == PREDICTED]
-        self.assertEqual(len(found), 2 * 3 * 3 * 2)
+        self.assertEqual(len(found), 2 * 3 * 4 * 2)
         words = dict(sandwich.configuration_verdicts(found))
         self.assertIn("group and remove: up to 1.30 x", words["EPYC: grouping and reduction are essential"])
 

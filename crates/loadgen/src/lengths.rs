@@ -1,8 +1,9 @@
 //! How long prompts and answers are: fixed, or like those of a published trace.
 //!
-//! Of a trace only quantiles are kept (`data/`, with sources and licences). A length is drawn by
-//! inverse transform: a uniform number chooses the probability, and between two known quantiles the
-//! length is interpolated.
+//! Only the quantiles of a trace are kept (`data/`, with sources and licences), or its means where no more is
+//! published. A length is drawn by inverse transform: a uniform number chooses the probability, and between two known
+//! quantiles the length is interpolated. Where only the mean is known, the distribution is assumed to be exponential:
+//! no distribution of positive numbers with that mean has more entropy.
 //!
 //! Limit: prompt and answer are drawn independently, while in the traces they may be related.
 
@@ -25,16 +26,19 @@ pub enum Trace {
     AzureConv,
     /// Code completion in Azure's cloud, 2023.
     AzureCode,
+    /// Turns of LMSYS-Chat-1M, by their published means.
+    LmsysChat,
 }
 
 impl Trace {
     /// All, by name.
-    pub const ALL: [Trace; 5] = [
+    pub const ALL: [Trace; 6] = [
         Trace::ShareGpt,
         Trace::ShareGptShort,
         Trace::ShareGptMultiturn,
         Trace::AzureConv,
         Trace::AzureCode,
+        Trace::LmsysChat,
     ];
 
     /// The name on the command line.
@@ -45,18 +49,25 @@ impl Trace {
             Trace::ShareGptMultiturn => "sharegpt-multiturn",
             Trace::AzureConv => "azure-conv",
             Trace::AzureCode => "azure-code",
+            Trace::LmsysChat => "lmsys-chat",
         }
     }
 
-    fn set(self) -> &'static Set {
+    /// Distributions of prompts and of answers.
+    fn known(self) -> [Known; 2] {
         let file = &*FILE;
-        match self {
+        let set = match self {
             Trace::ShareGpt => &file.sharegpt_first_turn,
             Trace::ShareGptShort => &file.sharegpt_vllm_filter,
             Trace::ShareGptMultiturn => &file.sharegpt_multiturn_8k,
             Trace::AzureConv => &file.azure2023_conv,
             Trace::AzureCode => &file.azure2023_code,
-        }
+            Trace::LmsysChat => {
+                let Means { input, output } = file.lmsys_chat_1m;
+                return [Known::Mean(input), Known::Mean(output)];
+            }
+        };
+        [Known::Quantiles(&set.input), Known::Quantiles(&set.output)]
     }
 }
 
@@ -74,6 +85,25 @@ struct File {
     sharegpt_multiturn_8k: Set,
     azure2023_conv: Set,
     azure2023_code: Set,
+    lmsys_chat_1m: Means,
+}
+
+/// Mean lengths in tokens.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Means {
+    #[serde(rename = "mean_in")]
+    input: f64,
+    #[serde(rename = "mean_out")]
+    output: f64,
+}
+
+/// The published part of a distribution of lengths.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    /// Tokens at the file's quantiles.
+    Quantiles(&'static [f64]),
+    /// The mean, in tokens.
+    Mean(f64),
 }
 
 /// Lengths in tokens at the file's quantiles.
@@ -102,25 +132,24 @@ pub enum Lengths {
 }
 
 impl Lengths {
-    fn quantiles(self) -> Option<&'static [f64]> {
-        match self {
-            Lengths::Fixed(_) => None,
-            Lengths::Inputs(trace) => Some(&trace.set().input),
-            Lengths::Outputs(trace) => Some(&trace.set().output),
-        }
-    }
-
-    /// The length that a share `p` of all do not exceed, in tokens.
+    /// The length that a share `p` of all do not exceed, in tokens. Where only the mean is known, there is no longest
+    /// one: then that of all is the largest number.
     pub fn at(self, p: f64) -> usize {
-        let Some(values) = self.quantiles() else {
-            let Lengths::Fixed(n) = self else { unreachable!("only these have no quantiles") };
-            return n;
+        let known = match self {
+            Lengths::Fixed(n) => return n,
+            Lengths::Inputs(trace) => trace.known()[0],
+            Lengths::Outputs(trace) => trace.known()[1],
         };
-        let probabilities = &FILE.quantiles;
-        let above = probabilities.partition_point(|&q| q <= p).clamp(1, values.len() - 1);
-        let (p0, p1) = (probabilities[above - 1], probabilities[above]);
-        let (v0, v1) = (values[above - 1], values[above]);
-        let value = v0 + (v1 - v0) * ((p - p0) / (p1 - p0)).clamp(0.0, 1.0);
+        let value = match known {
+            Known::Mean(mean) => -mean * (1.0 - p).ln(),
+            Known::Quantiles(values) => {
+                let probabilities = &FILE.quantiles;
+                let above = probabilities.partition_point(|&q| q <= p).clamp(1, values.len() - 1);
+                let (p0, p1) = (probabilities[above - 1], probabilities[above]);
+                let (v0, v1) = (values[above - 1], values[above]);
+                v0 + (v1 - v0) * ((p - p0) / (p1 - p0)).clamp(0.0, 1.0)
+            }
+        };
         (value.round() as usize).max(1)
     }
 
@@ -178,7 +207,8 @@ mod tests {
         assert_eq!((p[0], p[p.len() - 1]), (0.0, 1.0));
         assert!(p.is_sorted_by(|a, b| a < b));
         for trace in Trace::ALL {
-            for values in [&trace.set().input, &trace.set().output] {
+            for known in trace.known() {
+                let Known::Quantiles(values) = known else { continue };
                 assert_eq!(values.len(), p.len(), "{trace}");
                 assert!(values.is_sorted() && values[0] >= 1.0, "{trace}");
             }
@@ -189,9 +219,12 @@ mod tests {
     fn what_is_drawn_has_the_quantiles_of_the_trace() {
         const N: usize = 100_000;
         for trace in Trace::ALL {
-            for of in [Lengths::Inputs(trace), Lengths::Outputs(trace)] {
+            for (of, known) in
+                [Lengths::Inputs(trace), Lengths::Outputs(trace)].into_iter().zip(trace.known())
+            {
                 let drawn = of.draw("input", N, None, 5).unwrap();
-                for (&p, &value) in FILE.quantiles.iter().zip(of.quantiles().unwrap()) {
+                let Known::Quantiles(values) = known else { continue };
+                for (&p, &value) in FILE.quantiles.iter().zip(values) {
                     let below = drawn.iter().filter(|&&n| (n as f64) < value).count() as f64;
                     let within = drawn.iter().filter(|&&n| n as f64 <= value).count() as f64;
                     // Five standard errors of a share, and what rounding to whole tokens shifts
@@ -202,6 +235,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_drawn_has_the_published_means_and_their_distribution() {
+        const N: usize = 100_000;
+        let (prompts, answers) =
+            (Lengths::Inputs(Trace::LmsysChat), Lengths::Outputs(Trace::LmsysChat));
+        for (of, mean) in [(prompts, 69.5), (answers, 214.5)] {
+            let drawn = of.draw("input", N, None, 5).unwrap();
+            let found = drawn.iter().sum::<usize>() as f64 / N as f64;
+            // The deviation of an exponential distribution is its mean: five standard errors.
+            assert!((found / mean - 1.0).abs() < 5.0 / (N as f64).sqrt(), "{of}: {found}");
+            // The median is ln 2 of the mean.
+            let short = drawn.iter().filter(|&&n| n as f64 <= mean * 2f64.ln()).count();
+            assert!((short as f64 / N as f64 - 0.5).abs() < 0.01, "{of}: {short}");
+        }
+        assert_eq!((answers.at(0.0), answers.at(1.0)), (1, usize::MAX));
+        let drawn = answers.draw("output", 1000, Some(100), 1).unwrap();
+        assert!(drawn.iter().all(|n| (1..=100).contains(n)));
     }
 
     #[test]

@@ -123,6 +123,14 @@ impl Machine {
         };
         writeln!(f, "  node {:<3} {memory}{forbidden}; {place}", node.id)?;
 
+        let mut second: BTreeMap<u64, usize> = BTreeMap::new();
+        for id in cpus.iter().filter_map(|c| c.l2).collect::<BTreeSet<_>>() {
+            let Some(cache) = self.cache(id) else { continue };
+            *second.entry(cache.size_bytes).or_default() += 1;
+        }
+        for (size, caches) in second {
+            writeln!(f, "{:11}L2 {caches} × {}", "", size_of_cache(size))?;
+        }
         // L3 caches of one size go on one line; a cache may reach beyond the node.
         let mut by_size: BTreeMap<u64, Vec<String>> = BTreeMap::new();
         for id in cpus.iter().filter_map(|c| c.l3).collect::<BTreeSet<_>>() {
@@ -131,8 +139,7 @@ impl Machine {
             by_size.entry(cache.size_bytes).or_default().push(ranges(own));
         }
         for (size, domains) in by_size {
-            let size = if size == 0 { "unknown size".to_owned() } else { amount(size) };
-            let head = format!("{:11}L3 {} × {size}: ", "", domains.len());
+            let head = format!("{:11}L3 {} × {}: ", "", domains.len(), size_of_cache(size));
             writeln!(f, "{}", wrapped(head, &domains))?;
         }
         Ok(())
@@ -178,6 +185,10 @@ fn shape(cpus: &[Cpu]) -> String {
 
 fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+fn size_of_cache(bytes: u64) -> String {
+    if bytes == 0 { "unknown size".to_owned() } else { amount(bytes) }
 }
 
 fn ranges(cpus: impl Iterator<Item = CpuId>) -> String {

@@ -168,6 +168,9 @@ fn cores_of_several_kinds() {
     let l1 = |cpu| m.cpu(CpuId(cpu)).unwrap().l1.map(|l1| (l1.size_bytes >> 10, l1.line_bytes));
     assert_eq!((l1(0), l1(19)), (Some((48, Some(64))), Some((32, Some(64)))));
     assert_eq!(m.first_cache().map(|l1| l1.size_bytes), Some(32 << 10));
+    // Second-level caches by their size: of six fast cores, and of two clusters of four.
+    let text = m.to_string();
+    assert!(text.contains("  L2 6 × 1.2 MiB\n") && text.contains("  L2 2 × 2 MiB\n"), "{text}");
     let m = machine("fakecpukinds.xml");
     assert_eq!(m.cpu(CpuId(1)).unwrap().max_khz, Some(1_000_000));
     assert_eq!(m.cpu(CpuId(3)).unwrap().max_khz, Some(2_000_000));

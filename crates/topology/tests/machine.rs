@@ -355,8 +355,10 @@ Fake CPU @ 2.0GHz
   caches   L1 32 KiB of data, lines of 64 B
 
   node 0   64 GiB (56 GiB available); 16 cores, cpus 0-15,32-47
+           L2 16 × 1 MiB
            L3 2 × 32 MiB: 0-7,32-39 | 8-15,40-47
   node 1   64 GiB (56 GiB available); 16 cores, cpus 16-31,48-63
+           L2 16 × 1 MiB
            L3 2 × 32 MiB: 16-23,48-55 | 24-31,56-63
 
   distance    0    1

@@ -4,9 +4,12 @@
 //! themselves and how often they wait is in it. Others are described by what is published of them, over the
 //! program of the same model: they read the same bytes and multiply as much, from other places, and execute
 //! an operator after the other with a wait after each. Of an input each node makes its share, and reads that of
-//! the others once: its last-level cache shares it among the threads.
+//! the others once: its last-level cache shares it among the threads. Where no layer is split over nodes, threads share a
+//! product by its results and the operators between products by rows, so a row's thread reads results of the
+//! other nodes, while nothing is multiplied.
 
 use crate::error::Error;
+use crate::machine::Matrix;
 use crate::model::{Instruction, Kept, ModelGraphs, Of, Program, Repeated, Term};
 use crate::step::{Pages, Stage, StepModel, Waits, Work};
 use crate::waits::Barrier;
@@ -156,10 +159,37 @@ impl Crew<'_> {
         let mut stages: Vec<Stage> =
             program.stages.iter().map(|stage| self.stage(stage, first, extent)).collect();
         if let Some(waits) = self.engine.operators {
-            let waits = Stage { waits, ..Stage::new("rest", program.layers, self.threads.len()) };
-            stages.push(waits);
+            let reads = self.results(program, extent);
+            stages.push(Stage {
+                waits,
+                reads,
+                ..Stage::new("rest", program.layers, self.threads.len())
+            });
         }
         stages
+    }
+
+    /// Bytes that cross in a layer where products are dealt by their results and the operators between them by rows:
+    /// the thread of a row reads the results of all threads.
+    fn results(&self, program: &Program, extent: &Extent) -> Matrix {
+        let nodes = self.threads.len();
+        let mut reads = vec![vec![0.0; nodes]; nodes];
+        let alike = matches!(self.engine.placement, Placement::Split | Placement::Pipeline);
+        if alike || program.layers == 0 {
+            return reads;
+        }
+        let of = |stage: &Repeated| {
+            let of = |instr: &Instruction| instr.results * instr.rows(extent);
+            stage.times as f64 * stage.instrs.iter().map(of).sum::<f64>()
+        };
+        let elements = program.stages.iter().map(of).sum::<f64>() / program.layers as f64;
+        let share = |node: usize| self.threads[node] as f64 / self.all as f64;
+        for &cpu in self.nodes {
+            for &other in self.nodes.iter().filter(|&&other| other != cpu) {
+                reads[cpu][other] = elements * size_of::<f32>() as f64 * share(cpu) * share(other);
+            }
+        }
+        reads
     }
 
     fn stage(&self, from: &Repeated, first: usize, extent: &Extent) -> Stage {
@@ -275,6 +305,8 @@ mod tests {
     const HEADS: usize = 4096;
     const FF: usize = 9728;
     const VOCAB: usize = 151_936;
+    // Results of a layer's products: queries, keys and values; attention's output; gate and up; down.
+    const RESULTS: usize = HEADS + 2 * 1024 + HIDDEN + 2 * FF + HIDDEN;
 
     fn sums(step: &StepModel) -> (f64, f64) {
         let reads = step.reads();
@@ -420,14 +452,37 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_products_give_cross_where_no_layer_is_split() {
+        let model = qwen3_4b_q4_0();
+        let tokens = 300;
+        let crossing = |engine: &Engine, threads: &[usize]| -> f64 {
+            let work = Work { tokens, context: 0, sequences: 1 };
+            let step = engine.step(&model, work, threads).unwrap();
+            let rest = step.stages().filter(|s| s.name == "rest" && s.waits.global > 0);
+            rest.map(|s| s.times as f64 * s.reads.iter().flatten().sum::<f64>()).sum()
+        };
+        // Floats. Each node makes a quarter of them and reads a quarter.
+        let whole = (4 * LAYERS * RESULTS * tokens) as f64;
+        let ratio = crossing(&spread(4), &[8; 4]) / whole;
+        assert!((ratio - 0.75).abs() < 1e-9, "{ratio}");
+        assert_eq!(crossing(&spread(4), &[8, 0, 0, 0]), 0.0);
+        // With unequal shares: all pairs except those of a node with itself.
+        let ratio = crossing(&spread(2), &[6, 2]) / whole;
+        assert!((ratio - (1.0 - 0.75 * 0.75 - 0.25 * 0.25)).abs() < 1e-9, "{ratio}");
+        // ArcLight's layers are split: its nodes only exchange sums, which the compiled program has.
+        assert_eq!(crossing(&known::arclight(4), &[8; 4]), 0.0);
+    }
+
+    #[test]
     fn pages_decide_who_reads_from_where() {
         let model = qwen3_4b_q4_0();
         let (weights, kv) = model.bytes(1, DEEP.context).unwrap();
         // Weights in every node, and half of the cache.
         let (local, _) = sums(&Engine::replicated().step(&model, DEEP, &[4, 4]).unwrap());
         assert!((local / (weights + kv / 2.0) - 1.0).abs() < 1e-4);
-        // A quarter; less than 0.3 % of all bytes are activations, which are read from others only.
+        // A quarter; less than 0.3 % of all bytes are inputs, which are read from others only. So are results.
         let (local, remote) = sums(&spread(4).step(&model, DEEP, &[16; 4]).unwrap());
+        let remote = remote - 0.75 * (4 * LAYERS * RESULTS) as f64;
         assert!((0.2492..0.25).contains(&(local / (local + remote))), "{local} {remote}");
     }
 

@@ -5,7 +5,7 @@
 
 use crate::engine::Engine;
 use crate::machine::MachineModel;
-pub use crate::machines::{Figure, KnownMachine, MACHINES, Origin, machine};
+pub use crate::machines::{Figure, KnownMachine, MACHINES, Origin, Shared, machine};
 use crate::model::ModelGraphs;
 use crate::step::{Pages, Waits};
 use crate::waits::Barrier;

@@ -60,6 +60,17 @@ const fn fitted(value: f64, from: &'static str) -> Figure {
     Figure { value, origin: Origin::Fitted, from }
 }
 
+/// A way to memory that neighbouring cores share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shared {
+    /// Number of cores that share it.
+    pub cores: Figure,
+    /// GB/s that it lets through.
+    pub read: Figure,
+    /// [`Sharing::crowd`].
+    pub crowd: Figure,
+}
+
 /// A machine of equal nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownMachine {
@@ -73,8 +84,8 @@ pub struct KnownMachine {
     pub cores: usize,
     /// Its levels, as [`Machine::from_synthetic`] reads them: what system tools show.
     pub levels: &'static str,
-    /// How many cores share a way to memory below a node, and GB/s of it, where that is known.
-    pub shared: Option<(usize, Figure)>,
+    /// The way to memory that cores share below a node, where it is known.
+    pub shared: Option<Shared>,
     /// GB/s that the cores of a node (row) read from a memory (column), where it was published;
     /// otherwise `memory` and `link` say it.
     pub table: Option<&'static str>,
@@ -104,8 +115,8 @@ pub struct KnownMachine {
     pub remote_line: Figure,
     /// Share of an unplaced engine's pages that lie on node 0.
     pub home_share: Figure,
-    /// Whether this project's kernels were ever timed on cores with its instruction set; without, its
-    /// multiply rates are assumed.
+    /// Whether this project's kernels were ever timed on cores with its instruction set; without, no multiply rate is
+    /// derived from them.
     pub timed: bool,
 }
 
@@ -160,8 +171,9 @@ impl KnownMachine {
 
     /// What its cores share below a node.
     pub fn sharing(&self) -> Option<Sharing> {
-        let (cores, read) = self.shared?;
-        Some(Sharing { cores, stride: 1, fill: Fill::Bytes(read.value * 1e9), crowd: 0.0 })
+        let Shared { cores, read, crowd } = self.shared?;
+        let (cores, crowd) = (cores.value as usize, crowd.value);
+        Some(Sharing { cores, stride: 1, fill: Fill::Bytes(read.value * 1e9), crowd })
     }
 
     fn uniform(&self) -> Matrix {
@@ -189,6 +201,7 @@ const ELEMENTS: Figure =
     assumed(2.0, "as measured on one Zen 5 core: quantising, norms and sums (docs/profile.md)");
 const REMOTE_LINE: Figure = taken(400.0, "public discussion of the Xeon 6980P: about 0.4 us");
 const X86_ARRIVAL: &str = "a contended addition, which takes the line along";
+const NOT_CROWDED: Figure = assumed(0.0, "further cores wait and take nothing from the others");
 const ALL_HOME: Figure = assumed(1.0, "one thread touched everything, as Arm saw on its machine");
 const KERNEL: &str = "base clock x instructions x 70 %, as our kernels reach on Zen 5";
 const NEON: &str = "clock x instructions x 70 %, as our kernels reach on another machine";
@@ -201,6 +214,7 @@ pub const MACHINES: [KnownMachine; 11] = [
         nodes: 4,
         cores: 48,
         levels: "numa:4 core:48",
+        // Its clusters have tags as well, but table 1 has 102 GB/s with all 48 cores: no contention.
         shared: None,
         table: Some(KUNPENG_920_GB_S),
         memory: taken(102.0, "ArcLight, table 1: 101 to 103"),
@@ -227,7 +241,14 @@ pub const MACHINES: [KnownMachine; 11] = [
         nodes: 8,
         cores: 24,
         levels: "pack:4 numa:2 core:24",
-        shared: None,
+        shared: Some(Shared {
+            cores: taken(4.0, "Sandwich, section 4.2: four cores of a cluster share an L3 tag"),
+            read: assumed(
+                9.6,
+                "three cores fill it: its example leaves one of four out; no size is stated",
+            ),
+            crowd: assumed(0.2, "it states contention and no size: the fourth core costs a sixth"),
+        }),
         table: None,
         memory: derived(
             75.1,
@@ -345,13 +366,14 @@ pub const MACHINES: [KnownMachine; 11] = [
         nodes: 2,
         cores: 64,
         levels: "numa:2 l3:16 core:4",
-        shared: Some((
-            4,
-            assumed(
+        shared: Some(Shared {
+            cores: taken(4.0, "AMD: an L3 cache of four cores"),
+            read: assumed(
                 23.5,
                 "a die's link reads 32 bytes a cycle of 1.467 GHz; half for each of its caches",
             ),
-        )),
+            crowd: NOT_CROWDED,
+        }),
         table: None,
         memory: derived(163.8, SHARE),
         link: derived(89.6, LINKS),
@@ -374,7 +396,11 @@ pub const MACHINES: [KnownMachine; 11] = [
         nodes: 2,
         cores: 96,
         levels: "numa:2 l3:12 core:8",
-        shared: Some((8, assumed(57.6, "a die's link reads 32 bytes a cycle of 1.8 GHz"))),
+        shared: Some(Shared {
+            cores: taken(8.0, "AMD: an L3 cache of eight cores"),
+            read: assumed(57.6, "a die's link reads 32 bytes a cycle of 1.8 GHz"),
+            crowd: NOT_CROWDED,
+        }),
         table: None,
         memory: derived(368.6, SHARE),
         link: derived(

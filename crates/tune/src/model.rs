@@ -60,6 +60,8 @@ pub(crate) struct Instruction {
     pub terms: Vec<Vec<Term>>,
     /// Elements of a row that are passed over where each operator is executed by itself: `[place]`.
     pub operators: Vec<f64>,
+    /// Elements of a row that a layer's product gives, whatever its nodes.
+    pub results: f64,
     /// Whether all threads read all of its input: it is a product, or attention.
     pub shared: bool,
 }
@@ -241,7 +243,10 @@ impl Instruction {
                 }
             }
         };
+        let results =
+            |matrix| graph.matrix(matrix).parts.iter().map(|part| part.rows).sum::<usize>();
         Instruction {
+            results: task.matrix.filter(|_| task.layer.is_some()).map_or(0, results) as f64,
             terms: task.lines.iter().map(terms).collect(),
             operators: (0..task.lines.len())
                 .map(|place| operators(if graph.nodes() == 1 { 0 } else { place }) as f64)

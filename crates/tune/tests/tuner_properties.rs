@@ -15,8 +15,8 @@ use tune::schedule::{
     Compared, Grid, MatrixShape, Schedule, Slice, Tuned, TunedRow, TunedSchedules,
 };
 use tune::tuner::{
-    Candidate, Choice, Identity, Level, Measure, Measured, Outcome, Profile, Quick, Row, Scheme,
-    Start, StepKind, Table, Tuner,
+    Candidate, Choice, Identity, Level, Measure, Measured, Objective, Outcome, Profile, Quick, Row,
+    Scheme, Start, StepKind, Table, Tuner,
 };
 
 const MACHINES: [&str; 6] = [
@@ -229,6 +229,7 @@ proptest! {
             machine, model, program,
             date: next(),
             seconds: 12.625,
+            objective: if complete { Objective::Energy } else { Objective::Time },
             outcome: Outcome {
                 table: Table::new(&scheme, rows).unwrap(),
                 scheme,
@@ -271,6 +272,7 @@ fn sample() -> Profile {
         program: identity("p1"),
         date: "today".into(),
         seconds: 61.5,
+        objective: Objective::Time,
         outcome: Outcome {
             table: Table::new(&scheme, rows).unwrap(),
             scheme,

@@ -102,7 +102,7 @@ pub(super) struct LoadArgs {
 #[command(next_help_heading = "Requests")]
 pub(super) struct RequestArgs {
     /// Published trace whose prompt and answer lengths are drawn: sharegpt, sharegpt-short,
-    /// sharegpt-multiturn, azure-conv or azure-code
+    /// sharegpt-multiturn, azure-conv, azure-code or lmsys-chat
     #[arg(long, value_name = "NAME", value_parser = trace, hide_possible_values = true, default_value = "sharegpt")]
     trace: Trace,
     /// Tokens of every prompt, instead of those of the trace

@@ -40,6 +40,9 @@ pub(crate) struct PlanArgs {
     /// Tokens of the prompt
     #[arg(short, long, value_name = "N", value_parser = count, default_value = "512")]
     pub(super) prompt: usize,
+    /// Tokens of the answer, in the tokens/s of prompt and answer together
+    #[arg(short = 'n', long, value_name = "N", value_parser = count, default_value = "128")]
+    pub(super) tokens: usize,
     /// Tokens that stand before the prompt, and before each token that is decoded
     #[arg(short, long, value_name = "N", default_value_t = 128)]
     pub(super) context: usize,

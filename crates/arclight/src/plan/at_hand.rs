@@ -395,8 +395,13 @@ mod tests {
         };
         let choice: super::super::model::ModelChoice = "qwen3-4b:q4_0".parse().unwrap();
         let shape = choice.read(arclight_engine::KvType::F16.into()).unwrap();
-        let question =
-            super::super::outcome::Question { prompt: 512, context: 0, batch: 1, threads: None };
+        let question = super::super::outcome::Question {
+            prompt: 512,
+            answer: 128,
+            context: 0,
+            batch: 1,
+            threads: None,
+        };
         let outcome = Outcome::of(&target, &shape, &EngineArg::DEFAULT, &question).unwrap();
         let mut out = vec![];
         hand.print(&mut out, &target, &shape, &outcome).unwrap();

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::output::{Output, figure, words};
 use serde_json::{Value, json};
 use std::io::Write;
-use tune::known::{KnownMachine, MACHINES};
+use tune::known::{Figure, KnownMachine, MACHINES, Shared};
 
 /// All of them in a line each, or one with the origin of every number.
 pub(super) fn print(out: &mut Output, name: Option<&str>) -> Result<(), Error> {
@@ -59,10 +59,13 @@ fn one(out: &mut Output, name: &str) -> Result<(), Error> {
     let mut data = value(machine);
     data["figures"] = figures.into_iter().collect();
     data["levels"] = json!(machine.levels);
-    if let Some((cores, figure)) = machine.shared {
-        let origin = figure.origin.to_string();
-        data["shared"] = json!({ "cores": cores, "gb_per_second": figure.value, "origin": origin,
-                                 "from": figure.from });
+    if let Some(Shared { cores, read, crowd }) = machine.shared {
+        let of = |Figure { value, origin, from }| {
+            let origin = origin.to_string();
+            json!({ "value": value, "origin": origin, "from": from })
+        };
+        data["shared"] =
+            json!({ "cores": of(cores), "gb_per_second": of(read), "crowd": of(crowd) });
     }
     let (model, nodes) = (machine.model(), machine.nodes);
     let row = |cpu| (0..nodes).map(|memory| model.link(cpu, memory)).collect::<Vec<_>>();
@@ -78,15 +81,13 @@ fn one(out: &mut Output, name: &str) -> Result<(), Error> {
         }
         writeln!(out)?;
     }
-    for (what, unit, figure) in machine.figures() {
+    let shared = machine.shared.map(|Shared { cores, read, crowd }| {
+        [("cores that share", "", cores), ("what they share", "GB/s", read), ("crowd", "", crowd)]
+    });
+    for (what, unit, figure) in machine.figures().into_iter().chain(shared.into_iter().flatten()) {
         // As they are written in the source, without needless digits.
         let value = figure.value.to_string();
         writeln!(out, "{what:<20} {value:>6} {unit:<7} {:<8} {}", figure.origin, figure.from)?;
-    }
-    if let Some((cores, figure)) = machine.shared {
-        let what = format!("shared by {cores} cores");
-        let value = figure.value.to_string();
-        writeln!(out, "{what:<20} {value:>6} {:<7} {:<8} {}", "GB/s", figure.origin, figure.from)?;
     }
     Ok(())
 }

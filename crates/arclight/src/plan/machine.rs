@@ -29,9 +29,7 @@ impl Target {
             "where the numbers come from: arclight plan --machines --machine {}",
             known.name
         )];
-        if !known.timed {
-            notes.push(NOT_TIMED.to_owned());
-        }
+        notes.extend(not_timed(known));
         Target {
             title: known.title.to_owned(),
             model: known.model(),
@@ -62,9 +60,7 @@ impl Target {
             .map_err(|e| Error::in_file(path, e))?;
         let how = if like.is_some() { "as asked" } else { "assumed: see --like" };
         let mut notes = vec![format!("cores and waits are those of {}, {how}", known.name)];
-        if !known.timed {
-            notes.push(NOT_TIMED.to_owned());
-        }
+        notes.extend(not_timed(known));
         notes.push(UNPLACED.to_owned());
         Ok(Target {
             title: machine.model().unwrap_or("a described machine").to_owned(),
@@ -95,8 +91,22 @@ impl Target {
     }
 }
 
-pub(crate) const NOT_TIMED: &str = "its multiply rates are assumed: this program has kernels for such cores, \
-                         which were never timed on them";
+/// A note on the multiply rates of cores that this program's kernels were never timed on.
+pub(crate) fn not_timed(known: &KnownMachine) -> Option<String> {
+    if known.timed {
+        return None;
+    }
+    let rates = [("int8", known.int8), ("bf16", known.bf16), ("f32", known.f32)];
+    let origins = rates.map(|(name, figure)| format!("{name} is {}", figure.origin));
+    let all = rates.iter().all(|(_, figure)| figure.origin == rates[0].1.origin);
+    let rates = match all {
+        true => format!("its multiply rates are {}", rates[0].1.origin),
+        false => format!("of its multiply rates {}", origins.join(", ")),
+    };
+    Some(format!(
+        "{rates}: this program has kernels for such cores, which were never timed on them"
+    ))
+}
 
 /// What unplaced engines do where nobody has looked.
 pub(super) const UNPLACED: &str =

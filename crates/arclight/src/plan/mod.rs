@@ -44,6 +44,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
     let (target, at_hand) = target(args)?;
     let question = Question {
         prompt: args.prompt,
+        answer: args.tokens,
         context: args.context,
         batch: args.batch,
         threads: args.threads.as_ref().map(|list| list.0.as_slice()),

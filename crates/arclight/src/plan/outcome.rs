@@ -14,6 +14,8 @@ const CHUNK: usize = 512;
 /// What is asked.
 pub(super) struct Question<'a> {
     pub(super) prompt: usize,
+    /// Tokens that follow the prompt.
+    pub(super) answer: usize,
     pub(super) context: usize,
     /// Sequences that are decoded at once.
     pub(super) batch: usize,
@@ -27,6 +29,8 @@ pub(super) struct Choice {
     pub(super) engine: Engine,
     pub(super) decode: Best,
     pub(super) prompt: Best,
+    /// Decoding in the middle of the answer.
+    pub(super) answer: Best,
 }
 
 /// Threads on each node, and tokens/s of each engine.
@@ -34,12 +38,16 @@ pub(super) struct Row {
     pub(super) threads: Vec<usize>,
     pub(super) decode: Vec<f64>,
     pub(super) prompt: Vec<f64>,
+    /// Prompt and answer together.
+    pub(super) both: Vec<f64>,
 }
 
 /// The answer.
 pub(super) struct Outcome {
     pub(super) decode: Job,
     pub(super) prompt: Job,
+    /// Tokens of the answer.
+    pub(super) answer: usize,
     /// Bytes that a step of decoding reads: of weights, and of keys and values.
     pub(super) bytes: (f64, f64),
     pub(super) choices: Vec<Choice>,
@@ -56,29 +64,44 @@ impl Outcome {
         let context = question.context;
         let decode = Job { sequences: question.batch, ..Job::decode(context) };
         let prompt = Job { tokens: question.prompt, context, chunk: CHUNK, sequences: 1 };
+        // Half of the answer stands in the cache on average.
+        let middle = context + question.prompt + question.answer / 2;
+        let answer = Job { sequences: question.batch, ..Job::decode(middle) };
         let mut choices = Vec::new();
         for &arg in engines {
             let engine = arg.on(target)?;
             let fastest =
                 |job| best(&target.model, &engine, &model.model, job).map_err(Error::usage);
-            let (decode, prompt) = (fastest(decode)?, fastest(prompt)?);
-            choices.push(Choice { arg, engine, decode, prompt });
+            let (decode, prompt, answer) = (fastest(decode)?, fastest(prompt)?, fastest(answer)?);
+            choices.push(Choice { arg, engine, decode, prompt, answer });
         }
         let mut rows = Vec::new();
         for threads in layouts(target.model.cores(), question.threads)? {
-            let speeds = |job: Job| -> Result<Vec<f64>, Error> {
-                let speed = |choice: &Choice| {
+            let predictions = |job: Job| -> Result<Vec<Prediction>, Error> {
+                let predict = |choice: &Choice| {
                     job.predict(&target.model, &choice.engine, &model.model, &threads)
-                        .map(|p| p.tokens_per_second())
                         .map_err(Error::usage)
                 };
-                choices.iter().map(speed).collect()
+                choices.iter().map(predict).collect()
             };
-            let (decode, prompt) = (speeds(decode)?, speeds(prompt)?);
-            rows.push(Row { threads, decode, prompt });
+            let (decode, prompt) = (predictions(decode)?, predictions(prompt)?);
+            let tokens = (question.prompt, question.answer);
+            let both = prompt.iter().zip(predictions(answer)?);
+            let both = both.map(|(prompt, token)| together(question.batch, tokens, prompt, &token));
+            let both = both.collect();
+            let speeds =
+                |of: Vec<Prediction>| of.iter().map(Prediction::tokens_per_second).collect();
+            rows.push(Row { threads, decode: speeds(decode), prompt: speeds(prompt), both });
         }
         let bytes = model.model.bytes(question.batch, context).map_err(Error::usage)?;
-        Ok(Outcome { decode, prompt, bytes, choices, rows })
+        let answer = question.answer;
+        Ok(Outcome { decode, prompt, answer, bytes, choices, rows })
+    }
+
+    /// Tokens/s of prompt and answer together, each with the threads that are fastest for it.
+    pub(super) fn both(&self, choice: &Choice) -> f64 {
+        let (sequences, tokens) = (self.decode.sequences, (self.prompt.tokens, self.answer));
+        together(sequences, tokens, &choice.prompt.prediction, &choice.answer.prediction)
     }
 
     /// As JSON.
@@ -104,12 +127,24 @@ impl Outcome {
         };
         let best =
             |b: &Best| json!({ "threads": b.threads, "prediction": prediction(&b.prediction) });
-        let choice = |c: &Choice| json!({ "engine": c.arg, "decode": best(&c.decode), "prompt": best(&c.prompt) });
+        let choice = |c: &Choice| {
+            json!({
+                "engine": c.arg,
+                "decode": best(&c.decode),
+                "prompt": best(&c.prompt),
+                "prompt_and_answer": {
+                    "tokens_per_second": self.both(c),
+                    "prompt_threads": c.prompt.threads,
+                    "answer_threads": c.answer.threads,
+                },
+            })
+        };
         let row = |r: &Row| {
             json!({
                 "threads": r.threads,
                 "decode_tokens_per_second": r.decode,
                 "prompt_tokens_per_second": r.prompt,
+                "prompt_and_answer_tokens_per_second": r.both,
             })
         };
         json!({
@@ -123,10 +158,23 @@ impl Outcome {
             "batch": self.decode.sequences,
             "context": self.decode.context,
             "prompt_tokens": self.prompt.tokens,
+            "answer_tokens": self.answer,
             "engines": self.choices.iter().map(choice).collect::<Vec<_>>(),
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
         })
     }
+}
+
+/// Tokens/s of the prompts and answers of several sequences, with the number of tokens of each prompt and each answer:
+/// prompts follow each other, and a step has a token of every answer. `llama-batched-bench` calls it S.
+fn together(
+    sequences: usize,
+    (prompt, answer): (usize, usize),
+    of_prompt: &Prediction,
+    of_token: &Prediction,
+) -> f64 {
+    let seconds = sequences as f64 * of_prompt.seconds + answer as f64 * of_token.seconds;
+    (sequences * (prompt + answer)) as f64 / seconds
 }
 
 /// Threads of each row: on one node, on two, four and so on, and on all; quarters of the cores, or the

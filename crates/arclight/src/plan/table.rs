@@ -50,8 +50,14 @@ pub(super) fn speeds(out: &mut Output, target: &Target, outcome: &Outcome) -> Re
     let prompt = format!("prompt of {} after {}", outcome.prompt.tokens, outcome.decode.context);
     best(out, target, outcome, &decoding, |choice| &choice.decode)?;
     best(out, target, outcome, &prompt, |choice| &choice.prompt)?;
+    let both = match outcome.decode.sequences {
+        1 => format!("{prompt} and answer of {}", outcome.answer),
+        several => format!("{several} of: {prompt} and answer of {}", outcome.answer),
+    };
+    together(out, outcome, &both)?;
     by_threads(out, outcome, &decoding, |row| &row.decode)?;
     by_threads(out, outcome, &prompt, |row| &row.prompt)?;
+    by_threads(out, outcome, &format!("{both}, S"), |row| &row.both)?;
     Ok(())
 }
 
@@ -75,6 +81,21 @@ fn best(
             figure("serial", 7, share(prediction.alone())),
             figure("waits", 6, share(prediction.waiting())),
             words("mostly limited by", 0, target.name_of(prediction.bottleneck)),
+        ]
+    });
+    Ok(out.table(rows)?)
+}
+
+/// Prompt and answer of each engine.
+fn together(out: &mut Output, outcome: &Outcome, what: &str) -> Result<(), Error> {
+    writeln!(out, "\n{what}, each with as many threads as are fastest")?;
+    let rows = outcome.choices.iter().map(|choice| {
+        let threads = |best: &Best| best.threads.iter().sum::<usize>();
+        [
+            words("engine", 12, choice.arg.name()),
+            figure("S, tokens/s", 11, term::rate(outcome.both(choice))),
+            figure("prompt threads", 14, threads(&choice.prompt)),
+            figure("answer threads", 14, threads(&choice.answer)),
         ]
     });
     Ok(out.table(rows)?)

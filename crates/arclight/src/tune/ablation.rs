@@ -36,6 +36,8 @@ use tune::tuner::{Candidate, Outcome, Scheme, StepKind, Table, Trace, median};
 const BATCH: u32 = 8;
 /// Windows of table 3, as in the paper.
 const WINDOWS: [usize; 4] = [5, 10, 15, 20];
+/// k of table 2, as in the paper, and before them the ones that a small machine has plans for.
+const BEST: [usize; 6] = [1, 2, 5, 10, 15, 20];
 /// Steps take this long at most.
 const LONGEST_STEP: Duration = Duration::from_millis(500);
 
@@ -214,7 +216,7 @@ impl Search<'_> {
             let (best, took) = self.find(steps, of(&plain), whole)?;
             ways.push(Way::new(1, "all but configuration", options).with(&best, took));
         }
-        for k in 1..=args.top_k.min(plans.len()) {
+        for k in best_k(args.top_k.min(plans.len())) {
             let (best, took) = self.find(steps, plans[..k].to_vec(), whole)?;
             ways.push(Way::new(2, format!("k = {k}"), options).with(&best, cores + took));
         }
@@ -271,6 +273,11 @@ impl Search<'_> {
         outcome.complete &= outcome.schedules.complete;
         Ok((outcome, start.elapsed()))
     }
+}
+
+/// The k to measure, `most` the last of them.
+fn best_k(most: usize) -> impl Iterator<Item = usize> {
+    BEST.into_iter().filter(move |k| *k < most).chain([most])
 }
 
 /// Ways in turns, there and back.
@@ -332,4 +339,16 @@ fn print(
     writeln!(out, "A prompt is a step of {} tokens after {}.", prompt.tokens, prompt.depth)?;
     out.flush()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn k_is_as_in_the_paper_as_far_as_there_are_plans() {
+        let of = |most| best_k(most).collect::<Vec<_>>();
+        assert_eq!([of(1), of(2), of(7)], [vec![1], vec![1, 2], vec![1, 2, 5, 7]]);
+        assert_eq!(of(20), [1, 2, 5, 10, 15, 20]);
+    }
 }

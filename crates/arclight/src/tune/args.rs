@@ -3,10 +3,11 @@
 use crate::args::{KvArgs, List, LoadArg, ModelArg, count, counts};
 use crate::kernel_files::KernelArgs;
 use crate::output::OutputArgs;
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use models::published::Published;
 use std::path::PathBuf;
 use tune::simulated::Sharing;
+use tune::tuner::Objective;
 
 /// Find the cores that serve a model fastest here, and remember them
 ///
@@ -52,6 +53,10 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "N,...", value_parser = counts, default_value = "1",
           conflicts_with_all = ["quick", "compare"])]
     pub(super) replicas: List,
+    /// Minimise the time of steps, or their energy by the processors' own meters (RAPL)
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = ObjectiveArg::Time,
+          conflicts_with_all = ["quick", "compare", "ablation"])]
+    pub(super) objective: ObjectiveArg,
     /// Repetitions of each step in the end, 5 or more
     #[arg(short, long, value_name = "N", value_parser = repetitions, default_value = "9")]
     pub(super) repetitions: usize,
@@ -75,7 +80,7 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, value_hint = ValueHint::FilePath,
           conflicts_with_all = ["quick", "compare"])]
     pub(super) latency: Option<Option<PathBuf>>,
-    /// Print every way to use the machine that was looked at
+    /// Print the size of the space that is searched, and every way to use the machine that was looked at
     #[arg(long, conflicts_with_all = ["quick", "compare", "ablation"])]
     pub(super) tree: bool,
     /// Where to keep what is found [default: a file for machine and model in the cache directory]
@@ -111,8 +116,25 @@ pub(crate) struct TuneArgs {
     pub(super) output: OutputArgs,
 }
 
+/// The quantity that a search minimises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ObjectiveArg {
+    Time,
+    Energy,
+}
+
+impl From<ObjectiveArg> for Objective {
+    fn from(arg: ObjectiveArg) -> Objective {
+        match arg {
+            ObjectiveArg::Time => Objective::Time,
+            ObjectiveArg::Energy => Objective::Energy,
+        }
+    }
+}
+
 /// What needs the machine at hand.
-const NOT_ELSEWHERE: [&str; 6] = ["quick", "compare", "profile_file", "load", "ablation", "kernel"];
+const NOT_ELSEWHERE: [&str; 7] =
+    ["quick", "compare", "profile_file", "load", "ablation", "kernel", "objective"];
 
 const EXAMPLES: &str = "\
 Ctrl-C ends the search and keeps what was found.

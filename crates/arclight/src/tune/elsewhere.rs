@@ -10,7 +10,7 @@ use super::requests::{kinds, seconds};
 use super::tree::{self, Base, Won};
 use crate::error::Error;
 use crate::output::{Output, figure};
-use crate::plan::machine::{LIKE, NOT_TIMED, find, of_cores};
+use crate::plan::machine::{LIKE, find, not_timed, of_cores};
 use crate::plan::model::{ModelChoice, NamedModel, of_file};
 use crate::term::{self, note};
 use crate::topo::latency;
@@ -22,10 +22,10 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use topology::Machine;
-use topology::topotree::LineTimes;
+use topology::topotree::{Complexity, LineTimes};
 use tune::MachineModel;
 use tune::simulated::{Laboratory, Sharing, Simulated};
-use tune::tuner::{Outcome, Scheme, Searched, StepKind, Trace};
+use tune::tuner::{Objective, Outcome, Scheme, Searched, StepKind, Trace};
 
 /// A machine that is not at hand.
 pub(super) struct Target {
@@ -42,7 +42,7 @@ impl Target {
         if let Some(name) = &args.machine {
             let known = find(name)?;
             let shared = known.sharing().into_iter().collect();
-            let notes = if known.timed { vec![] } else { vec![NOT_TIMED.to_owned()] };
+            let notes = not_timed(known).into_iter().collect();
             let target = Target::new(
                 known.title.to_owned(),
                 known.machine(),
@@ -76,9 +76,7 @@ impl Target {
             "memory of a node, links, cores and waits are those of {}, {how}",
             like.name
         )];
-        if !like.timed {
-            notes.push(NOT_TIMED.to_owned());
-        }
+        notes.extend(not_timed(like));
         Target::new(title, machine, model, args, vec![], notes).map(Some)
     }
 
@@ -144,6 +142,7 @@ struct Found {
     won: Option<Won>,
     /// The tree that was searched.
     tree: String,
+    space: Complexity,
     /// Time that it took here, and that its steps would have taken there.
     took: Duration,
     there: f64,
@@ -168,6 +167,7 @@ impl Found {
         json!({
             "replicas": self.replicas,
             "tree": self.tree,
+            "complexity": tree::complexity(&self.space),
             "complete": outcome.complete,
             "steps_timed": outcome.evaluations,
             "loads": outcome.loads,
@@ -239,7 +239,8 @@ fn search(
     let won = Won::of(&searched.trail, &searched.plans[0]);
     let (tree, there, refused) = (base.tree.to_string(), laboratory.spent(), operators.refused());
     let took = start.elapsed();
-    Ok(Found { replicas, kinds, searched, won, tree, took, there, refused })
+    let space = base.space;
+    Ok(Found { replicas, kinds, searched, won, tree, space, took, there, refused })
 }
 
 fn print(args: &TuneArgs, target: &Target, model: &Model, all: &[Found]) -> Result<(), Error> {
@@ -267,7 +268,7 @@ fn print(args: &TuneArgs, target: &Target, model: &Model, all: &[Found]) -> Resu
     }
     writeln!(out, "{} on {}, predicted", model.named.name, target.title)?;
     for found in all {
-        one(&mut out, found)?;
+        one(&mut out, args, found)?;
     }
     if let [_, _, ..] = all {
         writeln!(out)?;
@@ -302,11 +303,14 @@ fn print(args: &TuneArgs, target: &Target, model: &Model, all: &[Found]) -> Resu
 }
 
 /// One search.
-fn one(out: &mut Output, found: &Found) -> Result<(), Error> {
+fn one(out: &mut Output, args: &TuneArgs, found: &Found) -> Result<(), Error> {
     if found.replicas > 1 {
         writeln!(out, "\nEach of {} replicas:", found.replicas)?;
     }
     writeln!(out, "{}\n", found.tree)?;
+    if args.tree {
+        writeln!(out, "{}\n", found.space)?;
+    }
     let StepKind { tokens, depth, .. } = found.searched.trail.decode;
     let prompt = found.searched.trail.prompt;
     writeln!(
@@ -332,5 +336,5 @@ fn one(out: &mut Output, found: &Found) -> Result<(), Error> {
         before / after
     )?;
     writeln!(out)?;
-    speeds(out, &found.outcome().measured)
+    speeds(out, &found.outcome().measured, Objective::Time)
 }

@@ -11,28 +11,34 @@ use super::requests::SPARE;
 use super::stored::{self, DISTANCES, PAGE_SIZES, PAGES, PREFETCH};
 use crate::bench::measure::deepen;
 use crate::error::Error;
-use crate::load;
+use crate::{load, report};
 use arclight_engine::{
     BatchEntry, CpuId, Engine, Group, HugePages, LoadOptions, ModelFile, Outputs, Schedules, SeqId,
 };
 use graph::Phase;
 use loadgen::Rng;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
-use topology::Machine;
-use tune::tuner::{Candidate, Choice, Level, Measure, Scheme, StepKind};
+use topology::{Energy, Machine};
+use tune::tuner::{Candidate, Choice, Level, Measure, Objective, Scheme, StepKind};
 
 /// Steps are repeated until they have taken this long together: the clock and the first waits should not
 /// count.
 const LEAST: Duration = Duration::from_millis(10);
 /// Steps that are timed together at most.
 const MOST_STEPS: u32 = 64;
+/// The same of steps whose energy is read: meters advance once a millisecond, so this keeps their error at 1%.
+const LEAST_METERED: Duration = Duration::from_millis(100);
+const MOST_METERED: u32 = 10_000;
 
 /// Times steps of one model.
 pub(super) struct Steps<'a> {
     file: &'a ModelFile,
     pub(super) machine: &'a Machine,
     options: LoadOptions,
+    /// Whether seconds or joules of steps are measured.
+    pub(super) objective: Objective,
     /// Sequences that decode together; steps of more tokens are a prompt's.
     together: usize,
     loaded: Option<Loaded>,
@@ -82,7 +88,8 @@ impl<'a> Steps<'a> {
         let (loaded, faults) = (None, Vec::new());
         let loading = Duration::ZERO;
         let shown = true;
-        Steps { file, machine, options, together, loaded, loading, shown, faults }
+        let objective = Objective::Time;
+        Steps { file, machine, options, objective, together, loaded, loading, shown, faults }
     }
 
     /// Without a bar for loading.
@@ -167,7 +174,7 @@ impl<'a> Steps<'a> {
 
 impl Lab for Steps<'_> {
     fn time(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Result<f64, Error> {
-        let together = self.together;
+        let (together, objective) = (self.together, self.objective);
         let (loaded, level) = self.arrange(candidate)?;
         loaded.engine.force_level(Some(level));
         loaded.fill(kind, together)?;
@@ -175,8 +182,13 @@ impl Lab for Steps<'_> {
             // What the step before has left in the caches is another step's.
             loaded.step(kind, together)?;
         }
+        let (least, most) = match objective {
+            Objective::Time => (LEAST, MOST_STEPS),
+            Objective::Energy => (LEAST_METERED, MOST_METERED),
+        };
+        let before = meters(objective)?;
         let (mut steps, mut took) = (0, Duration::ZERO);
-        while steps < MOST_STEPS && took < LEAST {
+        while steps < most && took < least {
             loaded.fill(kind, together)?;
             let start = Instant::now();
             loaded.step(kind, together)?;
@@ -184,7 +196,11 @@ impl Lab for Steps<'_> {
             steps += 1;
         }
         loaded.long.insert(kind.tokens, steps == 1);
-        Ok(took.as_secs_f64() / f64::from(steps))
+        let spent = match before {
+            None => took.as_secs_f64(),
+            Some(before) => consumed(report::joules(Some(&before)))?,
+        };
+        Ok(spent / f64::from(steps))
     }
 
     fn run(&mut self, candidate: &Candidate<'_>, task: Task) -> Result<(), Error> {
@@ -278,6 +294,31 @@ impl Loaded {
     }
 }
 
+/// The meters before steps whose energy is measured; `None` for time.
+///
+/// # Errors
+/// When there are none that this process may read.
+pub(super) fn meters(objective: Objective) -> Result<Option<Energy>, Error> {
+    match objective {
+        Objective::Time => Ok(None),
+        Objective::Energy => Energy::read(Path::new("/")).map(Some).ok_or_else(|| {
+            let text = "--objective energy: no meter of a processor (RAPL) can be read in \
+                        /sys/class/powercap/intel-rapl:*; most systems permit it to root alone, and virtual machines \
+                        have none";
+            Error::Refused(text.to_owned())
+        }),
+    }
+}
+
+/// Joules that the meters have counted.
+fn consumed(joules: Option<f64>) -> Result<f64, Error> {
+    joules.filter(|joules| *joules > 0.0).ok_or_else(|| {
+        Error::Refused(
+            "the processors' meters of energy did not advance during a measurement".to_owned(),
+        )
+    })
+}
+
 /// Sequences in a step: as many as it has tokens when so many decode together, otherwise a prompt's one.
 fn sequences(kind: &StepKind, together: usize) -> usize {
     if kind.tokens as usize <= together { kind.tokens as usize } else { 1 }
@@ -320,6 +361,15 @@ mod tests {
         assert!(!serves(&loaded, &[group(1, &[0]), group(0, &[4])]));
         let order = reordered(&loaded[0].cpus, &[CpuId(2), CpuId(0)]);
         assert_eq!(order, [CpuId(2), CpuId(0), CpuId(1)]);
+    }
+
+    #[test]
+    fn meters_that_stand_still_are_a_fault() {
+        assert_eq!(consumed(Some(2.5)).unwrap(), 2.5);
+        for nothing in [Some(0.0), None] {
+            assert!(consumed(nothing).unwrap_err().to_string().contains("did not advance"));
+        }
+        assert!(meters(Objective::Time).unwrap().is_none());
     }
 
     #[test]

@@ -49,9 +49,9 @@ use std::time::{Duration, Instant};
 use stored::{For, GATHER, GATHERS};
 use topology::Machine;
 use topology::topotree::LineTimes;
-use tree::Base;
+use tree::{Base, Searching};
 use tune::tuner::{
-    Choice, Outcome, Searched, Setting, Start, StepKind, Trace, Trail, TuneProgress,
+    Choice, Objective, Outcome, Profile, Searched, Setting, Start, StepKind, Trace, TuneProgress,
 };
 
 /// Repetitions of each way in which two nodes exchange sums.
@@ -93,6 +93,14 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
         let text = "--profile-file is one file: give one number of --replicas with it";
         return Err(Error::Usage(text.to_owned()));
     }
+    let objective: Objective = args.objective.into();
+    if objective == Objective::Energy && args.replicas.0 != [1] {
+        let text =
+            "--objective energy: meters count all replicas together; tune one (--replicas 1)";
+        return Err(Error::Usage(text.to_owned()));
+    }
+    // Before anything is measured, as there may be none.
+    measure::meters(objective)?;
     interrupt::install();
     let file = Arc::new(file);
     let found: Result<Vec<Kept>, Error> = args
@@ -121,8 +129,11 @@ fn tune(
     let effort = Effort { window: args.window, ..Effort::default() };
     let parts = machine.divide(replicas).map_err(Error::usage)?;
     let depth = if args.quick { Depth::Quick } else { Depth::Whole(args.thorough(&parts[0])?) };
-    // Before threads are pinned. A quick search has no time for it.
-    let expectation = (replicas == 1 && !args.quick).then(Expectation::measure).transpose()?;
+    let objective: Objective = args.objective.into();
+    // Before threads are pinned. A quick search has no time for it, and it expects times.
+    let expectation = (replicas == 1 && !args.quick && objective == Objective::Time)
+        .then(Expectation::measure)
+        .transpose()?;
     let together = args.together.div_ceil(replicas);
     let (kv, reading) = (args.kv.types(), args.load.into());
     let options = LoadOptions { kv, reading, ..LoadOptions::default() };
@@ -130,15 +141,15 @@ fn tune(
     if replicas > 1 {
         note!("{replicas} replicas, {together} at a time on each");
     }
-    let Ended { outcome, kinds, trail } = search(depth, effort, trace, &site)?;
+    let Ended { outcome, kinds, searching } = search(depth, effort, trace, &site)?;
     let default = topology::layout(&parts[0], None, None)?.threads();
     let threads = expectation
         .map(|e| e.threads(file, kv, &outcome, &kinds, together, default))
         .transpose()?;
     let trace = seconds(&kinds, &outcome.measured, |m| m.after) / replicas as f64;
-    let profile = owner.profile(outcome, start.elapsed());
+    let profile = Profile { objective, ..owner.profile(outcome, start.elapsed()) };
     stored::keep(&path, &profile.text())?;
-    Ok(Kept { replicas, profile, path, trace, trail, threads })
+    Ok(Kept { replicas, profile, path, trace, searching, threads })
 }
 
 impl TuneArgs {
@@ -248,7 +259,7 @@ struct Ended {
     outcome: Outcome,
     kinds: Vec<StepKind>,
     /// How a whole search went.
-    trail: Option<Trail>,
+    searching: Option<Searching>,
 }
 
 /// Searches until it is done, time is up or Ctrl-C is pressed.
@@ -280,6 +291,10 @@ fn search(
         Depth::Whole(_) => LONGEST_STEP,
     };
     let kinds = lab::affordable(&mut steps, kinds, &default, most)?;
+    if let Depth::Whole(Thorough { args, .. }) = &depth {
+        steps.own.objective = args.objective.into();
+    }
+    let energy = steps.own.objective == Objective::Energy;
     let bar = term::count_bar("tuning", 0);
     let answering = interrupt::Answering::begin();
     let interrupted = || answering.interrupted();
@@ -289,14 +304,15 @@ fn search(
         bar.set_position(evaluations as u64);
         let left = start.elapsed().mul_f64(remaining as f64 / evaluations.max(1) as f64);
         let best = if gain > 1.0 {
-            format!(", {:.0} % faster so far", 100.0 * (gain - 1.0))
+            let what = if energy { "more tokens a joule" } else { "faster" };
+            format!(", {:.0} % {what} so far", 100.0 * (gain - 1.0))
         } else {
             String::new()
         };
         bar.set_message(format!("{doing}, {} left{best}", term::seconds(left)));
     };
     let clock = || start.elapsed();
-    let mut trail = None;
+    let mut searching = None;
     let found = match depth {
         Depth::Quick => {
             let choices = steps.own.choices();
@@ -329,7 +345,7 @@ fn search(
             bar.finish_and_clear();
             left_out(&operators.refused());
             let found = plans.map(|Searched { mut plans, trail: went }| {
-                trail = Some(went);
+                searching = Some(Searching { trail: went, space: base.space });
                 plans.truncate(args.top_k);
                 if matrices.is_zero() || interrupted() {
                     return (plans.swap_remove(0), None);
@@ -355,5 +371,5 @@ fn search(
         None => Error::refused(e),
     })?;
     words.iter().for_each(|words| note!("{words}"));
-    Ok(Ended { outcome, kinds, trail })
+    Ok(Ended { outcome, kinds, searching })
 }

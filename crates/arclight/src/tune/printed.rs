@@ -2,7 +2,7 @@
 
 use super::args::TuneArgs;
 use super::expected::Threads;
-use super::tree;
+use super::tree::{self, Searching};
 use crate::error::Error;
 use crate::output::{Output, figure};
 use crate::term::{self, note};
@@ -13,23 +13,23 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 use tune::schedule::TunedSchedules;
-use tune::tuner::{Measured, Outcome, Profile, Trail};
+use tune::tuner::{Measured, Objective, Outcome, Profile};
 
 /// What was found for so many replicas, and where it is kept.
 pub(super) struct Kept {
     pub(super) replicas: usize,
     pub(super) profile: Profile,
     pub(super) path: PathBuf,
-    /// Seconds that the trace takes.
+    /// Seconds that the trace takes, or joules.
     pub(super) trace: f64,
     /// How a whole search went.
-    pub(super) trail: Option<Trail>,
+    pub(super) searching: Option<Searching>,
     /// Threads for decoding as found, by default and by the model of time.
     pub(super) threads: Option<Threads>,
 }
 
 /// What was found, as data.
-fn value(Kept { replicas, profile, path, trace, trail, threads }: &Kept) -> Value {
+fn value(Kept { replicas, profile, path, trace, searching, threads }: &Kept) -> Value {
     let outcome = &profile.outcome;
     let kernel = |kernel: &&'static Foreign| {
         let (schedules, of) = won(&outcome.schedules, kernel);
@@ -37,16 +37,22 @@ fn value(Kept { replicas, profile, path, trace, trail, threads }: &Kept) -> Valu
             "name": kernel.name(), "digest": kernel.digest(), "schedules": schedules, "of": of,
         })
     };
+    let (per, total) = match profile.objective {
+        Objective::Time => ("tokens_per_second", "trace_seconds"),
+        Objective::Energy => ("tokens_per_joule", "trace_joules"),
+    };
     let of = |m: &Measured| {
         json!({
-            "tokens": m.tokens, "depth": m.depth, "default_tokens_per_second": m.before,
-            "tuned_tokens_per_second": m.after,
+            "tokens": m.tokens, "depth": m.depth, (format!("default_{per}")): m.before,
+            (format!("tuned_{per}")): m.after,
         })
     };
     json!({
         "replicas": replicas, "profile": path, "complete": outcome.complete,
         "steps_timed": outcome.evaluations, "loads": outcome.loads, "seconds": profile.seconds,
-        "trace_seconds": trace, "decoding_threads": threads, "branches": trail.as_ref().map(|trail| &trail.branches),
+        (total): trace, "decoding_threads": threads,
+        "branches": searching.as_ref().map(|searching| &searching.trail.branches),
+        "complexity": searching.as_ref().map(|searching| tree::complexity(&searching.space)),
         "results": outcome.measured.iter().map(of).collect::<Vec<_>>(),
         "kernels": outcome.schedules.foreign.iter().map(kernel).collect::<Vec<_>>(),
     })
@@ -70,7 +76,7 @@ pub(super) fn print(args: &TuneArgs, all: &[Kept]) -> Result<(), Error> {
             out.data(&json!({ "numbers": all }), &["/numbers"])?;
         }
     }
-    for (at, Kept { replicas, profile, path, trail, threads, .. }) in all.iter().enumerate() {
+    for (at, Kept { replicas, profile, path, searching, threads, .. }) in all.iter().enumerate() {
         let outcome = &profile.outcome;
         if at > 0 {
             writeln!(out)?;
@@ -79,7 +85,8 @@ pub(super) fn print(args: &TuneArgs, all: &[Kept]) -> Result<(), Error> {
         if *replicas > 1 {
             writeln!(out, "of the first replica:")?;
         }
-        if let Some(trail) = trail.as_ref().filter(|_| args.tree) {
+        if let Some(Searching { trail, space }) = searching.as_ref().filter(|_| args.tree) {
+            writeln!(out, "{space}\n")?;
             out.table(tree::rows(trail))?;
             writeln!(out)?;
         }
@@ -87,7 +94,7 @@ pub(super) fn print(args: &TuneArgs, all: &[Kept]) -> Result<(), Error> {
         if !outcome.measured.is_empty() {
             writeln!(out)?;
         }
-        speeds(&mut out, &outcome.measured)?;
+        speeds(&mut out, &outcome.measured, profile.objective)?;
         out.flush()?;
         threads.iter().for_each(|threads| note!("{}", threads.words()));
         for kernel in &outcome.schedules.foreign {
@@ -152,13 +159,18 @@ pub(super) fn plan(out: &mut Output, outcome: &Outcome) -> Result<(), Error> {
 }
 
 /// Kinds of steps before and after.
-pub(super) fn speeds(out: &mut Output, measured: &[Measured]) -> Result<(), Error> {
+pub(super) fn speeds(
+    out: &mut Output,
+    measured: &[Measured],
+    objective: Objective,
+) -> Result<(), Error> {
+    let unit = objective.unit();
     let row = |&Measured { tokens, depth, before, after, .. }: &Measured| {
         [
             figure("tokens in a step", 16, tokens),
             figure("after", 5, depth),
-            figure("default, tokens/s", 17, term::rate(before)),
-            figure("tuned, tokens/s", 15, term::rate(after)),
+            figure(format!("default, tokens/{unit}"), 17, term::rate(before)),
+            figure(format!("tuned, tokens/{unit}"), 15, term::rate(after)),
             figure("ratio", 5, format_args!("{:.2}", after / before)),
         ]
     };

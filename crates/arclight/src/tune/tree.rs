@@ -4,14 +4,17 @@ use crate::error::Error;
 use crate::output::{Cell, figure, words};
 use arclight_engine::CpuList;
 use serde::Serialize;
+use serde_json::{Value, json};
 use topology::Machine;
-use topology::topotree::{LineTimes, Proposal, TopoTree};
-use tune::tuner::{Branch, Outcome, Stage, Team, Trail};
+use topology::topotree::{Complexity, LineTimes, Proposal, TopoTree, groupings};
+use tune::tuner::{Branch, Outcome, Stage, Supposed, Team, Trail};
 
 /// The tree that is searched, and whether levels are supposed that it does not have.
 pub(super) struct Base {
     pub(super) tree: TopoTree,
     pub(super) suppose: bool,
+    /// How many trees and configurations there are.
+    pub(super) space: Complexity,
     /// What there is to tell of it.
     pub(super) note: Option<String>,
 }
@@ -23,27 +26,54 @@ impl Base {
     /// When the times are of none of its CPUs.
     pub(super) fn new(machine: &Machine, times: Option<&LineTimes>) -> Result<Base, Error> {
         let tree = TopoTree::of(machine);
-        let Some(times) = times else { return Ok(Base { tree, suppose: true, note: None }) };
+        let base = |tree: TopoTree, suppose, note| {
+            let space = tree.evened().complexity().map_err(Error::refused)?;
+            Ok(Base { tree, suppose, space, note })
+        };
+        let Some(times) = times else { return base(tree, true, None) };
         let cpus = tree.cpus();
         if !times.cpus().iter().any(|cpu| cpus.contains(cpu)) {
             let text = "the latencies are of other CPUs than this machine has";
             return Err(Error::Refused(text.to_owned()));
         }
-        Ok(match tree.evened().with_latent(times) {
+        match tree.evened().with_latent(times) {
             Some((tree, Proposal { n, stride, of, separation, .. })) => {
                 let note = format!(
                     "by latency groups of {n} {of}s that are {stride} apart are a level of the tree: {separation:.1} \
                      times as near to each other as to others"
                 );
-                Base { tree, suppose: false, note: Some(note) }
+                base(tree, false, Some(note))
             }
             None => {
                 let note =
                     "latency shows no groups that the tree does not have: levels are supposed";
-                Base { tree, suppose: true, note: Some(note.to_owned()) }
+                base(tree, true, Some(note.to_owned()))
             }
-        })
+        }
     }
+}
+
+/// How a search went, and how large the space is that it searched.
+pub(super) struct Searching {
+    pub(super) trail: Trail,
+    pub(super) space: Complexity,
+}
+
+/// The size of the space as data; numbers beyond 64 bits are the largest of 64 bits.
+pub(super) fn complexity(space: &Complexity) -> Value {
+    let whole = |n: u128| u64::try_from(n).unwrap_or(u64::MAX);
+    let level = |(name, children): &(String, usize)| {
+        let groupings = whole(groupings(*children));
+        json!({ "level": name, "children": children, "groupings": groupings })
+    };
+    json!({
+        "levels": space.levels().iter().map(level).collect::<Vec<_>>(),
+        "groupings": whole(space.groupings()),
+        "removals": space.removals(),
+        "transformations": space.transformations(),
+        "cross_sections": space.cross_sections(),
+        "trees": whole(space.trees()),
+    })
 }
 
 /// How many times as fast decoding is by each step of the search, in the family that was chosen.
@@ -79,7 +109,7 @@ impl Won {
         let cut = trail.branches[family].decoding?;
         let best = |supposed: bool| {
             let own = of(Stage::Decoding).filter(|b| b.parent == Some(family));
-            let own = own.filter(|b| b.supposed.is_some() == supposed);
+            let own = own.filter(|b| b.supposed.is_empty() != supposed);
             own.filter_map(|b| b.decoding).reduce(f64::min)
         };
         let bare = best(false).map_or(cut, |bare| bare.min(cut));
@@ -124,9 +154,9 @@ fn milliseconds(seconds: Option<f64>) -> String {
 
 /// What a branch is called.
 fn name(branch: &Branch) -> String {
-    let supposed = branch.supposed.map_or(String::new(), |level| {
-        format!(", groups of {} that are {} apart", level.members, level.stride)
-    });
+    let level =
+        |level: &Supposed| format!(", groups of {} that are {} apart", level.members, level.stride);
+    let supposed: String = branch.supposed.iter().map(level).collect();
     match branch.stage {
         Stage::Default => "default".to_owned(),
         Stage::Family => {

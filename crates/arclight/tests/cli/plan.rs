@@ -48,8 +48,37 @@ fn the_paper_s_machine_is_predicted_for_every_engine() {
     // There are kernels for these cores; no one has timed them.
     assert!(flat(&text).contains("which were never timed on them"), "{text}");
     assert!(!flat(&succeeds(&["plan", "--machine", "epyc-9654"])).contains("never timed"));
-    // On two nodes and on four, in both tables.
-    assert_eq!(text.lines().filter(|l| l.starts_with("     96 ")).count(), 4, "{text}");
+    // On two nodes and on four, in all three tables.
+    assert_eq!(text.lines().filter(|l| l.starts_with("     96 ")).count(), 6, "{text}");
+}
+
+#[test]
+fn prompt_and_answer_have_a_speed_together() {
+    let plan = ["plan", "--machine", "neoverse-n2", "-m", "llama3-8b:q4_0", "-c", "0", "-p", "128"];
+    let of = |more: &[&str]| json(&[&plan[..], &["-e", "unplaced", "-o", "json"], more].concat());
+    let seen = of(&["-t", "36"]);
+    let row = &seen["rows"][0];
+    assert_eq!(row["threads"], serde_json::json!([36, 0]));
+    let both = |seen: &Value| seen["prompt_and_answer_tokens_per_second"][0].as_f64().unwrap();
+    // docs/cost-model.md has this number next to Arm's.
+    assert!((both(row) - 44.1).abs() < 0.1, "{row}");
+    // A longer answer is nearer to the speed of decoding; together sequences are faster.
+    let long = of(&["-t", "36", "-n", "512"]);
+    let decode = row["decode_tokens_per_second"][0].as_f64().unwrap();
+    assert!((decode..both(row)).contains(&both(&long["rows"][0])), "{long}");
+    let four = of(&["-t", "36", "-b", "4"]);
+    assert!(both(&four["rows"][0]) > 1.5 * both(row), "{four}");
+    // The fastest threads of each are no slower than the same threads for both.
+    let best = seen["engines"][0]["prompt_and_answer"]["tokens_per_second"].as_f64().unwrap();
+    assert!(best >= both(row), "{seen}");
+    let text = succeeds(&[&plan[..], &["-e", "unplaced"]].concat());
+    assert!(
+        text.contains("prompt of 128 after 0 and answer of 128, S, tokens/s by threads"),
+        "{text}"
+    );
+    // A fitted rate is not called assumed.
+    let origin = "of its multiply rates int8 is fitted, bf16 is assumed, f32 is assumed";
+    assert!(flat(&text).contains(origin), "{text}");
 }
 
 #[test]

@@ -323,3 +323,14 @@ fn two_nodes_scatter_sums_where_a_profile_says_so() {
     };
     assert_eq!(of("scattered.toml", scattered), of("pulled.toml", ""));
 }
+
+#[test]
+fn energy_is_refused_by_name_where_no_meter_can_be_read() {
+    let energy = ["tune", tiny(), "--objective", "energy"];
+    let error = fails(2, &[&energy[..], &["--replicas", "1,2"]].concat());
+    assert!(error.contains("count all replicas together"), "{error}");
+    if topology::Energy::read(std::path::Path::new("/")).is_none() {
+        let error = fails(1, &energy);
+        assert!(error.contains("--objective energy") && error.contains("intel-rapl"), "{error}");
+    }
+}

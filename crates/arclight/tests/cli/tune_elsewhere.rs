@@ -103,8 +103,35 @@ fn faults_of_another_machine_are_told() {
         (&["--synthetic", "numa:2 core:6", "--contention", "cores:4"], "fill:N"),
         (&["--synthetic", "numa:2 core:6", "--latency"], "--latency=FILE"),
         (&["--machine", "grace", "--quick"], "--quick"),
+        (&["--machine", "grace", "--objective", "energy"], "--objective"),
+        (&["--quick", "--objective", "energy"], "--objective"),
     ] {
         let Ran { code, err, .. } = run(&[&["tune"], args].concat());
         assert!(code == Some(2) && err.contains(word), "{args:?}: {code:?} {err}");
     }
+}
+
+#[test]
+fn the_size_of_the_space_is_printed_with_the_tree() {
+    let words = ["tune", "--machine", "kunpeng-920-8", "--synth", "llama3.2-1b:q8_0"];
+    let text = succeeds(&[&words[..], &["--tree"]].concat());
+    assert!(text.contains("group:   858 trees, the product of the groupings"), "{text}");
+    assert!(!succeeds(&words).contains("858 trees"));
+    let found: Value =
+        serde_json::from_str(&succeeds(&[&words[..], &["-o", "json"]].concat())).unwrap();
+    let complexity = &found["complexity"];
+    assert_eq!((&complexity["groupings"], &complexity["trees"]), (&json!(858), &json!(858 * 192)));
+    let cores = json!({ "level": "node", "children": 24, "groupings": 286 });
+    assert_eq!(complexity["levels"][2], cores);
+    // Both commands state its clusters, and that their size is assumed.
+    let (why, said) =
+        (run(&words).err, succeeds(&["plan", "--machines", "--machine", "kunpeng-920-8"]));
+    assert!(
+        why.contains(
+            "what cores share, assumed of this machine: cores:4 stride:1 read:9.6 crowd:0.2"
+        ),
+        "{why}"
+    );
+    assert!(said.contains("taken    Sandwich, section 4.2"), "{said}");
+    assert!(found["decoding_won"]["group"].as_f64().unwrap() > 1.1, "{found}");
 }

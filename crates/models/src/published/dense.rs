@@ -5,6 +5,14 @@ use super::shapes::{QWEN3, Shape, Stated, Stretch};
 /// What models of 2019 to 2023 have in common.
 const OLD: Shape = Shape { rope_theta: 1e4, norm_eps: 1e-5, context: 2048, ..QWEN3 };
 
+/// JackFram's model of a draft's size, which papers on serving call "Llama 160M".
+#[rustfmt::skip]
+pub(super) const LLAMA_160M: Shape = Shape { arch: "llama", layers: 12, hidden: 768, ffn: 3072, heads: 12, kv_heads: 12, head_dim: 64, vocab: 32_000, norm_eps: 1e-6, tied: false, ..OLD };
+
+/// The published Llama of 1.3 billion parameters.
+#[rustfmt::skip]
+pub(super) const SHEARED_LLAMA: Shape = Shape { arch: "llama", layers: 24, hidden: 2048, ffn: 5504, kv_heads: 16, vocab: 32_000, context: 4096, tied: false, ..OLD };
+
 #[rustfmt::skip]
 pub(super) const GPT2: Shape = Shape { arch: "gpt2", layers: 12, hidden: 768, ffn: 3072, heads: 12, kv_heads: 12, head_dim: 64, vocab: 50_257, context: 1024, ..OLD };
 

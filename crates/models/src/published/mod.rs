@@ -264,6 +264,8 @@ mod tests {
         assert_eq!(params("qwen3-8b:f32"), 8_190_735_360);
         assert_eq!(params("qwen3-14b:f32"), 14_768_307_200);
         assert_eq!(params("qwen3-32b:f32"), 32_762_123_264);
+        assert_eq!(params("llama-160m:f32"), 162_417_408);
+        assert_eq!(params("sheared-llama-1.3b:f32"), 1_345_423_360);
         assert_eq!(params("llama3.2-1b:f32") - 32, 1_235_814_400);
         assert_eq!(params("llama3-8b:f32"), 8_030_261_248);
         assert_eq!(params("llama3.3-70b:f32") - 64, 70_553_706_496);

@@ -443,7 +443,7 @@ const GRANITE4_TINY: Shape = Shape {
 
 /// All shapes, smallest first in each family.
 #[rustfmt::skip]
-pub const SHAPES: [Shape; 49] = [
+pub const SHAPES: [Shape; 51] = [
     Shape { name: "qwen3-0.6b",  title: "Qwen3 0.6B",   hidden: 1024, ffn: 3072, ..QWEN3 },
     Shape { name: "qwen3-1.7b",  title: "Qwen3 1.7B",   hidden: 2048, ffn: 6144, ..QWEN3 },
     Shape { name: "qwen3-4b",    title: "Qwen3 4B",     hidden: 2560, ffn: 9728, layers: 36, heads: 32, ..QWEN3 },
@@ -452,6 +452,8 @@ pub const SHAPES: [Shape; 49] = [
     Shape { name: "qwen3-32b",   title: "Qwen3 32B",    hidden: 5120, ffn: 25600, layers: 64, heads: 64, tied: false, ..QWEN3 },
     Shape { name: "qwen3-30b-a3b", title: "Qwen3 30B A3B", ..QWEN3_MOE },
     Shape { name: "qwen3-235b-a22b", title: "Qwen3 235B A22B", hidden: 4096, ffn: 12288, heads: 64, layers: 94, experts: Some(Experts { count: 128, used: 8, width: 1536 }), ..QWEN3_MOE },
+    Shape { name: "llama-160m",  title: "Llama 160M",   ..dense::LLAMA_160M },
+    Shape { name: "sheared-llama-1.3b", title: "Sheared LLaMA 1.3B", ..dense::SHEARED_LLAMA },
     Shape { name: "llama3.2-1b", title: "Llama 3.2 1B", hidden: 2048, ffn: 8192, layers: 16, head_dim: 64, stretch: Stretch::Llama3(32.0), ..LLAMA3 },
     Shape { name: "llama3.2-3b", title: "Llama 3.2 3B", hidden: 3072, ffn: 8192, heads: 24, stretch: Stretch::Llama3(32.0), ..LLAMA3 },
     Shape { name: "llama3-8b",   title: "Llama 3 8B",   hidden: 4096, ffn: 14336, layers: 32, context: 8192, tied: false, ..LLAMA3 },

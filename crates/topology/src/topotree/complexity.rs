@@ -34,6 +34,11 @@ impl Complexity {
         Self { levels: levels.into_iter().zip(arities).collect() }
     }
 
+    /// The levels with children, from the root on: what a vertex is called, and how many children it has.
+    pub fn levels(&self) -> &[(String, usize)] {
+        &self.levels
+    }
+
     fn children(&self) -> impl Iterator<Item = usize> {
         self.levels.iter().map(|&(_, children)| children)
     }

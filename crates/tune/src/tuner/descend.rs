@@ -11,6 +11,7 @@ use super::scheme::{Teams, chains, scheme};
 use super::session::{Session, Stop};
 use crate::Error;
 use std::cell::RefCell;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use topology::topotree::{Search, TopoTree};
@@ -21,6 +22,14 @@ pub(super) struct Tried {
     pub(super) teams: Teams,
     pub(super) seconds: f64,
     pub(super) tree: usize,
+}
+
+impl Tried {
+    /// By seconds; of equally fast ones that with the fewest CPUs first.
+    pub(super) fn order(&self, other: &Tried) -> Ordering {
+        let threads = || self.teams.threads().cmp(&other.teams.threads());
+        self.seconds.total_cmp(&other.seconds).then_with(threads)
+    }
 }
 
 /// Why a search ended before its end.
@@ -110,10 +119,7 @@ pub(super) fn descend(session: &mut Session<'_>, of: &Descending<'_>) -> Result<
         if wanted.is_empty() {
             let of = |(teams, (seconds, tree))| Tried { teams, seconds, tree };
             let mut tried: Vec<Tried> = tried.into_iter().map(of).collect();
-            // Of equally fast ones that with the fewest CPUs.
-            tried.sort_by(|a, b| {
-                a.seconds.total_cmp(&b.seconds).then(a.teams.threads().cmp(&b.teams.threads()))
-            });
+            tried.sort_by(Tried::order);
             return Ok(Descent { tried, trees: best });
         }
         // Rounds get smaller, as most branches end.

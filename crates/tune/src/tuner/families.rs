@@ -20,8 +20,8 @@ pub(super) struct Cut {
     pub(super) all: Teams,
     /// One CPU of each core, where that leaves the groups as they are.
     pub(super) cores: Teams,
-    /// The level that was supposed for it.
-    pub(super) supposed: Option<Supposed>,
+    /// The levels that were supposed for it.
+    pub(super) supposed: Vec<Supposed>,
     /// Its place among the branches of the search.
     pub(super) branch: usize,
 }
@@ -30,7 +30,7 @@ impl Cut {
     fn at(
         tree: &TopoTree,
         depth: usize,
-        supposed: Option<Supposed>,
+        supposed: Vec<Supposed>,
         permit: &dyn Fn(&Configuration) -> bool,
     ) -> Option<Cut> {
         let configuration = tree.cross_section(depth);
@@ -48,7 +48,7 @@ impl Cut {
         let branch = Branch::new(session, Stage::Family, default, &self.cores, ends);
         // A vertex that is several things is called by the widest.
         let level = self.tree.levels()[self.depth].first().copied();
-        session.grow(Branch { level, ..branch.of_tree(&self.tree, self.supposed) })
+        session.grow(Branch { level, ..branch.of_tree(&self.tree, self.supposed.clone()) })
     }
 }
 
@@ -60,38 +60,68 @@ fn single(tree: &TopoTree) -> Option<TopoTree> {
     smt.then(|| tree.remove(cpus - 1, above).ok()).flatten()
 }
 
-/// How a tree was grouped: members, stride, and levels below the group.
+/// How a tree was grouped: members, stride, and levels below the members at that time.
 pub(super) type Grouping = (usize, usize, usize);
 
-/// What a grouping is called in a tree that has it.
-pub(super) fn supposed((members, stride, below): Grouping, grouped: &TopoTree) -> Supposed {
-    Supposed { members, stride, depth: grouped.height() - 1 - below }
+/// A tree with the groupings that made it, in the order in which they were applied.
+pub(super) type Grouped = (Vec<Grouping>, TopoTree);
+
+/// The supposed levels of a tree with these groupings.
+pub(super) fn supposed(groupings: &[Grouping], grouped: &TopoTree) -> Vec<Supposed> {
+    let bare = grouped.height() - groupings.len();
+    let mut all: Vec<Supposed> = vec![];
+    for (before, &(members, stride, below)) in groupings.iter().enumerate() {
+        let depth = bare + before - below;
+        all.iter_mut().filter(|level| level.depth >= depth).for_each(|level| level.depth += 1);
+        all.push(Supposed { members, stride, depth });
+    }
+    all
 }
 
 /// The tree, and, if levels are to be supposed, it under every single grouping of a level that is deeper
 /// than `above`.
-pub(super) fn groupings(
-    tree: &TopoTree,
-    above: usize,
-    suppose: bool,
-) -> Vec<(Option<Grouping>, TopoTree)> {
-    let mut seen = BTreeSet::from([tree.digest()]);
-    let mut all = vec![(None, tree.clone())];
-    if !suppose {
-        return all;
+pub(super) fn groupings(tree: &TopoTree, above: usize, suppose: bool) -> Vec<Grouped> {
+    let mut all = vec![(vec![], tree.clone())];
+    if suppose {
+        let mut seen = BTreeSet::from([tree.digest()]);
+        all.extend(composed(&all, above, &mut seen));
     }
-    let arities = tree.arities().unwrap_or_default();
-    for (depth, &children) in (1..).zip(&arities).filter(|&(depth, _)| depth > above) {
-        for n in (2..children).filter(|n| children.is_multiple_of(*n)) {
-            for stride in (1..=children / n).filter(|s| (children / n).is_multiple_of(*s)) {
-                let Ok(grouped) = tree.group(n, stride, depth) else { continue };
-                if seen.insert(grouped.digest()) {
-                    all.push((Some((n, stride, tree.height() - depth)), grouped));
+    all
+}
+
+/// Trees that were grouped, under every further grouping of a level that is deeper than `above`; of equal trees, and
+/// those that were `seen`, one.
+pub(super) fn composed(
+    of: &[Grouped],
+    above: usize,
+    seen: &mut BTreeSet<topology::topotree::Digest>,
+) -> Vec<Grouped> {
+    let mut all = vec![];
+    for (names, tree) in of {
+        let arities = tree.arities().unwrap_or_default();
+        for (depth, &children) in (1..).zip(&arities).filter(|&(depth, _)| depth > above) {
+            for n in (2..children).filter(|n| children.is_multiple_of(*n)) {
+                for stride in (1..=children / n).filter(|s| (children / n).is_multiple_of(*s)) {
+                    let Ok(grouped) = tree.group(n, stride, depth) else { continue };
+                    if seen.insert(grouped.digest()) {
+                        let below = tree.height() - depth;
+                        let names = names.iter().copied().chain([(n, stride, below)]).collect();
+                        all.push((names, grouped));
+                    }
                 }
             }
         }
     }
     all
+}
+
+/// The tree under groupings that were found in another one; `None` where they do not fit below `above`.
+pub(super) fn regrouped(tree: &TopoTree, above: usize, names: &[Grouping]) -> Option<Grouped> {
+    let group = |tree: TopoTree, &(n, stride, below): &Grouping| {
+        let depth = tree.height().checked_sub(below).filter(|&depth| depth > above)?;
+        tree.group(n, stride, depth).ok()
+    };
+    Some((names.to_vec(), names.iter().try_fold(tree.clone(), group)?))
 }
 
 /// The cuts that may serve the model, best first, and what each is worth: less is better. `scores` says
@@ -107,9 +137,10 @@ pub(super) fn ranked(
     let mut seen = BTreeSet::new();
     let mut ranked: Vec<(f64, Cut)> = vec![];
     let mut fresh: Vec<Cut> = vec![];
-    for (name, tree) in groupings(tree, 0, suppose) {
-        let name = name.map(|name| supposed(name, &tree));
-        fresh.extend((0..=tree.height()).filter_map(|depth| Cut::at(&tree, depth, name, permit)));
+    for (names, tree) in groupings(tree, 0, suppose) {
+        let names = supposed(&names, &tree);
+        let at = |depth| Cut::at(&tree, depth, names.clone(), permit);
+        fresh.extend((0..=tree.height()).filter_map(at));
     }
     fresh.retain(|cut| seen.insert(family(&cut.all)));
     let mut parents = vec![f64::INFINITY; fresh.len()];
@@ -133,7 +164,7 @@ pub(super) fn ranked(
         for (worth, cut) in &better {
             for above in 0..cut.depth {
                 let Ok(less) = cut.tree.remove(1, above) else { continue };
-                let less = Cut::at(&less, cut.depth, cut.supposed, permit);
+                let less = Cut::at(&less, cut.depth, cut.supposed.clone(), permit);
                 if let Some(less) = less.filter(|less| seen.insert(family(&less.all))) {
                     fresh.push(less);
                     parents.push(*worth);
@@ -174,13 +205,13 @@ mod tests {
 
     #[test]
     fn hardware_threads_are_told_from_cores() {
-        let smt = Cut::at(&tree("numa:2 core:4 pu:2"), 1, None, &|_| true).unwrap();
+        let smt = Cut::at(&tree("numa:2 core:4 pu:2"), 1, vec![], &|_| true).unwrap();
         assert_eq!((smt.all.threads(), smt.cores.threads()), (16, 8));
-        let plain = Cut::at(&tree("numa:2 core:4"), 1, None, &|_| true).unwrap();
+        let plain = Cut::at(&tree("numa:2 core:4"), 1, vec![], &|_| true).unwrap();
         assert_eq!(plain.all, plain.cores);
         // Groups of a node each do not span nodes; the whole machine does.
-        assert!(Cut::at(&tree("numa:2 core:4"), 0, None, &|_| true).is_none());
-        assert!(Cut::at(&tree("numa:2 core:4"), 1, None, &|_| false).is_none());
+        assert!(Cut::at(&tree("numa:2 core:4"), 0, vec![], &|_| true).is_none());
+        assert!(Cut::at(&tree("numa:2 core:4"), 1, vec![], &|_| false).is_none());
     }
 
     #[test]
@@ -189,5 +220,33 @@ mod tests {
         // Nodes: (2, 1), (2, 2). Cores: (2, 1), (2, 2), (2, 4), (4, 1), (4, 2). And none.
         let of = |above, suppose| groupings(&tree, above, suppose).len();
         assert_eq!([of(0, true), of(1, true), of(2, true), of(0, false)], [8, 6, 1, 1]);
+    }
+
+    #[test]
+    fn groupings_of_groupings_are_all_trees_once() {
+        let tree = tree("numa:2 core:12");
+        let mut seen = BTreeSet::from([tree.digest()]);
+        let (mut all, mut newest) = (1, vec![(vec![], tree.clone())]);
+        while !newest.is_empty() {
+            newest = composed(&newest, 1, &mut seen);
+            all += newest.len();
+            for (names, grouped) in &newest {
+                // The same levels are found again by their names, and stand where these say.
+                let (_, again) = regrouped(&tree, 1, names).unwrap();
+                assert_eq!(again, *grouped);
+                let levels = supposed(names, grouped);
+                assert!(levels.iter().all(|l| grouped.levels()[l.depth] == [LevelKind::Group]));
+            }
+        }
+        assert_eq!(all as u128, topology::topotree::groupings(12));
+        let (inner, outer) = ((2, 1, 0), (3, 2, 1));
+        let (_, grouped) = regrouped(&tree, 1, &[inner, outer]).unwrap();
+        let depths: Vec<usize> =
+            supposed(&[inner, outer], &grouped).iter().map(|l| l.depth).collect();
+        assert_eq!(
+            (depths, grouped.to_string()),
+            (vec![3, 2], "machine ×1, node ×2, group ×2, group ×3, core ×2".into())
+        );
+        assert_eq!(regrouped(&tree, 2, &[inner]), None);
     }
 }

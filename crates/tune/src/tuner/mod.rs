@@ -40,7 +40,7 @@ use serde::Deserialize;
 
 pub use contest::{Contest, Matrices, Won};
 pub use noise::{faster, median};
-pub use profile::{Identity, Profile, Stale};
+pub use profile::{Identity, Objective, Profile, Stale};
 pub use quick::{Choice, Quick, Start};
 pub use scheme::{Candidate, Level, Scheme};
 pub use session::{Measure, TuneProgress};

@@ -28,6 +28,27 @@ fn short_hash(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
 }
 
+/// The quantity that a search minimises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Objective {
+    /// Seconds of a step.
+    #[default]
+    Time,
+    /// Joules of a step.
+    Energy,
+}
+
+impl Objective {
+    /// The unit of what a step takes.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Objective::Time => "s",
+            Objective::Energy => "J",
+        }
+    }
+}
+
 /// What tuning found, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
@@ -41,6 +62,8 @@ pub struct Profile {
     pub date: String,
     /// How long it took, seconds.
     pub seconds: f64,
+    /// The quantity that was minimised: [`Measured`](super::Measured) has tokens per second, or per joule.
+    pub objective: Objective,
     /// What was found.
     pub outcome: Outcome,
 }

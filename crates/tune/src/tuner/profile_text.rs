@@ -6,7 +6,7 @@
 //! misspelt key has an effect.
 
 use super::matrix_text::{self, MatrixText, SchedulesText, schedules};
-use super::profile::{Identity, Profile};
+use super::profile::{Identity, Objective, Profile};
 use super::scheme::Scheme;
 use super::table::{Row, Table};
 use super::{Measured, Outcome};
@@ -71,6 +71,8 @@ struct SearchText {
     evaluations: usize,
     loads: usize,
     seconds: f64,
+    #[serde(default)]
+    objective: Objective,
 }
 
 /// What is read first, whatever else there is.
@@ -113,7 +115,7 @@ impl Profile {
         let rows = text.table.into_iter().map(row).collect::<Result<_, _>>().map_err(named)?;
         let table = Table::new(&scheme, rows).map_err(named)?;
         text.measured.iter().try_for_each(check_rates)?;
-        let SearchText { complete, evaluations, loads, seconds } = text.search;
+        let SearchText { complete, evaluations, loads, seconds, objective } = text.search;
         if !(seconds.is_finite() && seconds >= 0.0) {
             return Err(bad(format!("search.seconds is {seconds}")));
         }
@@ -124,6 +126,7 @@ impl Profile {
             program: text.program,
             date: text.date,
             seconds,
+            objective,
             outcome: Outcome {
                 scheme,
                 table,
@@ -145,11 +148,16 @@ impl Profile {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        let Profile { machine, model, program, date, seconds, outcome } = self;
-        out.push_str(
-            "# How this machine serves this model fastest, as measured by `arclight tune`.\n\
-             # It is used as long as machine, model and program are those named here.\n",
-        );
+        let Profile { machine, model, program, date, seconds, objective, outcome } = self;
+        let best = match objective {
+            Objective::Time => "fastest",
+            Objective::Energy => "with the fewest joules",
+        };
+        writeln!(
+            out,
+            "# How this machine serves this model {best}, as measured by `arclight tune`.\n\
+             # It is used as long as machine, model and program are those named here."
+        )?;
         writeln!(out, "version = {VERSION}")?;
         writeln!(out, "date = {}", quoted(date))?;
         for (name, Identity { digest, words }) in
@@ -189,10 +197,15 @@ impl Profile {
             writeln!(out, "[[choices]]\nname = {}\nvalue = {}", quoted(name), quoted(value))?;
         }
         if !outcome.measured.is_empty() {
-            out.push_str(
-                "\n# Tokens a second by tokens in the step, after so many of the sequence:\n\
-                 # with the default and as tuned, medians of so many repetitions.\n",
-            );
+            let per = match objective {
+                Objective::Time => "second",
+                Objective::Energy => "joule",
+            };
+            writeln!(
+                out,
+                "\n# Tokens a {per} by tokens in the step and the sequence's tokens before it (depth):\n\
+                 # with the default and as tuned, medians of the repetitions."
+            )?;
         }
         for Measured { tokens, depth, before, after, repetitions } in &outcome.measured {
             writeln!(out, "[[measured]]\ntokens = {tokens}\ndepth = {depth}")?;
@@ -203,6 +216,9 @@ impl Profile {
         writeln!(out, "[search]\ncomplete = {}", outcome.complete)?;
         writeln!(out, "evaluations = {}\nloads = {}", outcome.evaluations, outcome.loads)?;
         writeln!(out, "seconds = {seconds:?}")?;
+        if *objective == Objective::Energy {
+            writeln!(out, "objective = \"energy\"")?;
+        }
         matrix_text::write(out, &outcome.schedules)
     }
 }

@@ -54,8 +54,8 @@ pub struct Branch {
     pub tree: Option<String>,
     /// What each group of threads is, of a family.
     pub level: Option<LevelKind>,
-    /// The level that was supposed.
-    pub supposed: Option<Supposed>,
+    /// The levels that were supposed, in the order in which they were.
+    pub supposed: Vec<Supposed>,
     /// The groups; of a plan those of decoding.
     pub groups: Vec<Team>,
     /// Seconds of the step that stands for decoding, where it was timed.
@@ -90,7 +90,7 @@ impl Branch {
             parent,
             tree: None,
             level: None,
-            supposed: None,
+            supposed: vec![],
             groups: teams.list(),
             decoding: known(decode),
             prompts: known(prompt),
@@ -101,7 +101,7 @@ impl Branch {
     }
 
     /// It, as part of a tree.
-    pub(super) fn of_tree(self, tree: &TopoTree, supposed: Option<Supposed>) -> Branch {
+    pub(super) fn of_tree(self, tree: &TopoTree, supposed: Vec<Supposed>) -> Branch {
         Branch { tree: Some(tree.to_string()), supposed, ..self }
     }
 }

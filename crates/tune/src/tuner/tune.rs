@@ -5,14 +5,15 @@
 //!    trace spends most for decoding. They are repeated, which tells the noise.
 //! 2. *Families.* The ways to cut the machine into groups, ranked by these two with all CPUs.
 //! 3. For each of the best families: the CPUs that prompts want, then within these, under every
-//!    grouping, those that decoding wants ([`descend`]). What a machine hides it hides from every
-//!    family, so after the first only the groupings that were best there are tried.
+//!    grouping, those that decoding wants ([`descend`]). The three best groupings are grouped once more,
+//!    which makes two levels that nothing shows, and so on as long as that is faster. What a machine hides it
+//!    hides from every family, so after the first only the groupings that were best there are tried.
 //! 4. For the best of these the table: a level for each kind of step ([`Plan::fill`]).
 //! 5. The best plans meet the default again, with repetitions ([`decide`]). What comes behind the best
 //!    then is handed on: with matrices tuned it may be ahead ([`Contest`](super::Contest)).
 
 use super::descend::{Descending, Descent, Ended, Tried, descend};
-use super::families::{Cut, Grouping, groupings, ranked, supposed};
+use super::families::{Cut, Grouped, Grouping, composed, groupings, ranked, regrouped, supposed};
 use super::finals::{Verdict, compared, decide, unchanged};
 use super::noise::{FEWEST, faster};
 use super::plan::{Ends, Plan};
@@ -22,6 +23,7 @@ use super::trail::{Branch, Stage, Trail};
 use super::{Outcome, StepKind};
 use crate::Error;
 use crate::schedule::TunedSchedules;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use topology::topotree::{Configuration, TopoTree};
 
@@ -79,10 +81,30 @@ struct State {
     total: f64,
     /// The widest range of the default's repetitions, as a share of the fastest.
     range: f64,
-    /// Trees, levels and favourite groupings of families that were searched.
-    favourites: Vec<Grouping>,
+    /// The groupings that were best in the first family.
+    favourites: Vec<Vec<Grouping>>,
     /// What prompts use in the family at hand.
     within: Option<Teams>,
+}
+
+/// The search for decoding in a family.
+struct Searching {
+    groupings: Vec<Grouped>,
+    /// All that was measured, fastest first.
+    tried: Vec<Tried>,
+}
+
+impl Searching {
+    /// Adds what was found under further groupings.
+    fn add(&mut self, groupings: Vec<Grouped>, tried: Vec<Tried>) {
+        for of in tried {
+            if self.tried.iter().all(|known| known.teams != of.teams) {
+                self.tried.push(Tried { tree: of.tree + self.groupings.len(), ..of });
+            }
+        }
+        self.groupings.extend(groupings);
+        self.tried.sort_by(Tried::order);
+    }
 }
 
 impl Tuner<'_> {
@@ -239,39 +261,19 @@ impl Tuner<'_> {
     ) -> Result<(), Ended> {
         let prompt = self.prompt(session, state, cut, later)?;
         state.within = Some(prompt.clone());
-        let (names, trees): (Vec<Option<Grouping>>, Vec<TopoTree>) =
-            groupings(&cut.tree, cut.depth, self.suppose)
-                .into_iter()
-                .filter(|(name, _)| {
-                    let favourite = |name: &Grouping| state.favourites.contains(name);
-                    state.favourites.is_empty() || name.as_ref().is_none_or(favourite)
-                })
-                .unzip();
-        let descending = Descending {
-            doing: "decoding",
-            trees: &trees,
-            most: &prompt,
-            kind: state.decode,
-            patience: self.patience,
-            later,
-        };
-        let Descent { tried, trees: by_tree } = descend(session, &descending)?;
-        let ends = (state.decode, state.prompt);
-        for ((tree, name), best) in trees.iter().zip(&names).zip(by_tree) {
-            let Some((teams, _, timed)) = best else { continue };
-            let branch = Branch::new(session, Stage::Decoding, Some(cut.branch), &teams, ends);
-            let name = name.map(|name| supposed(name, tree));
-            session.grow(Branch { timed, ..branch.of_tree(tree, name) });
-        }
+        let Searching { groupings, tried } = self.decoding(session, state, cut, &prompt, later)?;
         if state.favourites.is_empty() {
-            let mut best: Vec<Grouping> = vec![];
-            for name in tried.iter().filter_map(|tried| names[tried.tree]) {
-                if !best.contains(&name) && best.len() < GROUPINGS_KEPT {
-                    best.push(name);
+            for tried in &tried {
+                let names = &groupings[tried.tree].0;
+                if !names.is_empty()
+                    && !state.favourites.contains(names)
+                    && state.favourites.len() < GROUPINGS_KEPT
+                {
+                    state.favourites.push(names.clone());
                 }
             }
-            state.favourites = best;
         }
+        let ends = (state.decode, state.prompt);
         session.begin("table", 2 * self.kinds.len() * self.finalists, later);
         let all = Tried { teams: prompt.clone(), seconds: 0.0, tree: 0 };
         let best = tried.iter().filter(|t| t.teams != prompt).take(self.finalists);
@@ -288,6 +290,61 @@ impl Tuner<'_> {
             state.plans.push(plan);
         }
         Ok(())
+    }
+
+    /// The best CPUs for decoding among those of prompts: under every grouping, and while that helps under groupings of
+    /// the best.
+    fn decoding(
+        &self,
+        session: &mut Session<'_>,
+        state: &State,
+        cut: &Cut,
+        prompt: &Teams,
+        later: usize,
+    ) -> Result<Searching, Ended> {
+        let mut seen = BTreeSet::from([cut.tree.digest()]);
+        let mut fresh = vec![(vec![], cut.tree.clone())];
+        let compose = self.suppose && state.favourites.is_empty();
+        match compose {
+            true => fresh.extend(composed(&fresh, cut.depth, &mut seen)),
+            false => fresh
+                .extend(state.favourites.iter().filter_map(|f| regrouped(&cut.tree, cut.depth, f))),
+        }
+        let mut all = Searching { groupings: vec![], tried: vec![] };
+        let ends = (state.decode, state.prompt);
+        while !fresh.is_empty() {
+            let trees: Vec<TopoTree> = fresh.iter().map(|(_, tree)| tree.clone()).collect();
+            let descending = Descending {
+                doing: "decoding",
+                trees: &trees,
+                most: prompt,
+                kind: state.decode,
+                patience: self.patience,
+                later,
+            };
+            let Descent { tried, trees: by_tree } = descend(session, &descending)?;
+            // A grouping has to be better than everything found without it.
+            let bare = by_tree[0].as_ref().map_or(f64::INFINITY, |(_, seconds, _)| *seconds);
+            let least = all.tried.first().map_or(bare, |best| best.seconds);
+            for ((names, tree), best) in fresh.iter().zip(by_tree) {
+                let Some((teams, _, timed)) = best else { continue };
+                let branch = Branch::new(session, Stage::Decoding, Some(cut.branch), &teams, ends);
+                session.grow(Branch { timed, ..branch.of_tree(tree, supposed(names, tree)) });
+            }
+            let mut better: Vec<Grouped> = vec![];
+            for tried in tried.iter().filter(|tried| tried.seconds < least) {
+                let of = &fresh[tried.tree];
+                if !of.0.is_empty() && !better.contains(of) && better.len() < GROUPINGS_KEPT {
+                    better.push(of.clone());
+                }
+            }
+            all.add(fresh, tried);
+            fresh = match compose {
+                true => composed(&better, cut.depth, &mut seen),
+                false => vec![],
+            };
+        }
+        Ok(all)
     }
 
     /// The CPUs that prompts want: one of each core, unless others are surely better.
@@ -312,7 +369,8 @@ impl Tuner<'_> {
         if let [Some((teams, _, timed))] = by_tree.as_slice() {
             let ends = (state.decode, kind);
             let branch = Branch::new(session, Stage::Prompts, Some(cut.branch), teams, ends);
-            session.grow(Branch { timed: *timed, ..branch.of_tree(&cut.tree, cut.supposed) });
+            session
+                .grow(Branch { timed: *timed, ..branch.of_tree(&cut.tree, cut.supposed.clone()) });
         }
         let plain =
             tried.iter().find(|t| t.teams == cut.cores).map_or(f64::INFINITY, |t| t.seconds);
