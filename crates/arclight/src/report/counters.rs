@@ -171,12 +171,13 @@ impl Counted {
     /// Sentences for people, but for the events.
     pub(super) fn lines(&self, tokens: u64, seconds: f64) -> Vec<String> {
         let mut lines = Vec::new();
-        if let Some(joules) = self.joules {
-            let (token, watts) = (joules / tokens as f64, joules / seconds);
-            lines.push(format!(
-                "the processors consumed {token:.2} J per token, {watts:.0} W, for all programs together"
-            ));
-        }
+        lines.push(match self.joules {
+            Some(joules) => {
+                let (token, watts) = (joules / tokens as f64, joules / seconds);
+                format!("the processors consumed {token:.2} J per token, {watts:.0} W, for all programs together")
+            }
+            None => "no J per token: the processors have no meters that this process may read".to_owned(),
+        });
         if !self.controllers.is_empty() {
             let each = self.controllers.iter().map(|c| {
                 let place = match c.node {
