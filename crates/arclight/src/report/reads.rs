@@ -179,7 +179,7 @@ mod tests {
         // The second group alone did more in the first window.
         let expected = Reads { all: 15.0, groups: vec![9.0, 6.0], slowest: 12.0 };
         assert_eq!(reads, expected);
-        reads.note(&[vec![1.0, 1.0, 1.0]; 3], &groups);
+        reads.note(&vec![vec![1.0; 3]; 3], &groups);
         assert_eq!(reads, Reads { slowest: 3.0, ..expected });
     }
 
