@@ -20,7 +20,7 @@ import watch
 from engines import IK, LLAMA, OPENVINO, AnswerError, Arclight, Figure, LlamaBench, OpenVino
 from measure import Load
 from results import Row
-from rounds import Model, Session
+from rounds import Model, Session, result_row
 from workload import Test, groups, parse
 
 PP, TG, B4, D = Test("pp", 512), Test("tg", 128), Test("b", 4), Test("d", 8192)
@@ -249,6 +249,12 @@ class Rounds(unittest.TestCase):
         self.assertEqual({r.error for r in rows if r.engine == OPENVINO}, {"exit code 1"})
         first = next(r for r in rows if r.engine == LLAMA)
         self.assertEqual((first.limit, first.of_limit, first.read_gb_s), (100.0, 0.1, 30.0))
+
+    def test_a_limit_that_is_beaten_has_no_share(self):
+        done = measure.Run("", "", None, None)
+        of = lambda speed: result_row(Model("m", "q4_0"), 1, Fake(LLAMA), TG, done, Figure(speed),  # noqa: E731
+                                      Figure(1.0, limit=100.0)).of_limit
+        self.assertEqual((of(50.0), of(100.0), of(100.5)), (0.5, 1.0, None))
 
 
 def row(number, engine, speed, ratio=None, flags="", test="pp512", **other):

@@ -50,6 +50,7 @@ mod screen;
 mod serve;
 mod session;
 mod speculate;
+mod spread;
 mod synth;
 mod term;
 mod topo;

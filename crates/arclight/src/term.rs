@@ -49,6 +49,11 @@ pub(crate) fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
+/// Whether bars are seen.
+pub(crate) fn shows_bars() -> bool {
+    std::io::stderr().is_terminal()
+}
+
 /// Characters of a line of a terminal; `None` of anything else.
 pub(crate) fn columns(out: &(impl IsTerminal + Handle)) -> Option<usize> {
     let (columns, _) = out.is_terminal().then(|| terminal_size::terminal_size_of(out)).flatten()?;

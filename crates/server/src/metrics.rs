@@ -332,6 +332,11 @@ impl Page {
             "Of these, tiles that were dealt to another thread",
             &|g| Some(g.stolen_tasks as f64),
         );
+        each(
+            "arclight:node_left_tasks",
+            "Tiles left in a queue when one was taken from it, added up over all that were taken",
+            &|g| Some(g.left_tasks as f64),
+        );
         let scopes = groups().flat_map(|(labels, g)| {
             let scope = |name: &str, waits: Duration| {
                 ([&labels[..], &[name.to_owned()]].concat(), waits.as_secs_f64())

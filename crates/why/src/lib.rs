@@ -2,7 +2,8 @@
 //!
 //! Callers pass plain counts. [`threads`] judges the work of an engine's threads, [`server`] the queue, the KV pages, the
 //! prompts, the draft tokens and the experts of a server, and [`machine`] the machine that both run on. `arclight doctor`,
-//! the reports of the command line and `/status.json` print the results.
+//! the reports of the command line and `/status.json` print the results. [`share()`] is the one place that compares work with
+//! a limit of the machine.
 //!
 //! Limits: a sentence states no more than its figures support, and figures below the thresholds of a module have no
 //! sentence. Thresholds are constants at the beginning of each module.
@@ -10,7 +11,10 @@
 
 pub mod machine;
 pub mod server;
+mod share;
 pub mod threads;
+
+pub use share::{NoShare, beaten_memory, share};
 
 use serde::Serialize;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! The options of `arclight bench`, and the tests that follow from them.
 
-use super::measure::Test;
+use super::measure::{Kind, Test};
 use crate::args::{KvArgs, List, ModelArg, PlaceArgs, count, counts, numbers};
 use crate::error::Error;
 use crate::load;
@@ -135,8 +135,8 @@ pub(super) fn tests(args: &BenchArgs) -> Result<Vec<Test>, Error> {
         for &tokens in &lengths {
             tests.extend(args.batch.0.iter().map(|&batch| Test::decode(tokens, depth, batch)));
         }
-        // As llama-batched-bench: the rate of all of it.
-        for &batch in args.batch.0.iter().filter(|&&batch| batch > 1) {
+        // As llama-batched-bench: the rate of all of it. Steps of one sequence are in a profile already.
+        for &batch in args.batch.0.iter().filter(|&&b| b > 1 || args.profile.is_none()) {
             for &prompt in &prompts {
                 let all = lengths.iter().map(|&n| Test::combined(prompt, n, depth, batch));
                 tests.extend(all);
@@ -170,6 +170,14 @@ pub(super) fn options(tests: &[Test], threads: Option<usize>, args: &BenchArgs) 
     };
     args.place.apply(&mut options);
     options
+}
+
+/// The tests without those of one sequence's prompt and decoding together that the model has no room for: they come with
+/// the tests of both.
+pub(super) fn fitting(file: &ModelFile, mut tests: Vec<Test>) -> Result<Vec<Test>, Error> {
+    let trained = load::hparams(file)?.context;
+    tests.retain(|t| t.kind != Kind::Combined || t.batch > 1 || t.context() <= trained);
+    Ok(tests)
 }
 
 /// What the model is; refuses tests that it has no room for.

@@ -1,8 +1,8 @@
 //! `arclight bench`: how fast a model is here, and how fast this machine could be.
 //!
 //! Like llama-bench: `pp` tests take a prompt, `tg` tests decode token by token, both after a given
-//! number of tokens in the cache (depth). With several sequences there is a test of both together, as in
-//! llama-batched-bench (its `S t/s`). Tokens are random, and nothing is sampled. Beside each
+//! number of tokens in the cache (depth). A test of both together, for one sequence too, has what llama-batched-bench
+//! calls `S t/s`. Tokens are random, and nothing is sampled. Beside each
 //! figure stands the machine's limit for the same work, from its memory bandwidth and multiply
 //! peak as measured in the same run (see [`limits`]). Repetitions of different tests take turns,
 //! so that a change of the machine's mood shows in all of them.
@@ -25,7 +25,7 @@ use crate::term::{self, note};
 use crate::tune::apply;
 use arclight_engine::Speculation;
 pub(crate) use args::BenchArgs;
-use args::{check, options, setups, tests};
+use args::{check, fitting, options, setups, tests};
 use report::{Found, Report};
 use std::io::Write;
 use topology::Machine;
@@ -49,6 +49,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         Speculation::Off => {}
         speculation => return guesses::run(args, &file, &speculation),
     }
+    let tests = fitting(&file, tests)?;
     let info = check(&file, &tests)?;
     let mut recorder = args.profile.as_deref().map(Recorder::create).transpose()?;
     let mut tables = Vec::new();
@@ -95,6 +96,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
                     bar.set_message(test.to_string());
                     bar.inc(1);
                 })?;
+            bench.probe_again(&here, &measured)?;
             let limits = bench.limits();
             let reports = args.report.then(|| bench.reports(&here, &measured));
             let mut reports = reports.into_iter().flatten();

@@ -120,6 +120,7 @@ fn sum(figures: &[&Figures], nodes: usize) -> Option<Figures> {
                 let rates = figures.iter().map(|f| f.limits.macs[p]);
                 rates.sum::<Option<f64>>()
             }),
+            caches: figures.iter().map(|f| f.limits.caches).sum(),
         },
         causes: first.causes.clone(),
     })
@@ -217,7 +218,12 @@ mod tests {
             test: Test::prompt(100, 0),
             seconds: vec![seconds, 1.0],
             floor: Floor::default(),
-            limits: Limits { read: 1e9, slowest_read: 1e9, macs: Products::new(|_| Some(2e9)) },
+            limits: Limits {
+                read: 1e9,
+                slowest_read: 1e9,
+                macs: Products::new(|_| Some(2e9)),
+                caches: 0,
+            },
             causes: Vec::new(),
         };
         // 100 tokens in 1 s and in 0.5 s: 300 a second.

@@ -7,13 +7,14 @@ use crate::error::Error;
 use crate::model_info::ModelInfo;
 use crate::output::{Output, figure, words};
 use crate::report::phases::{self, PhaseFigure};
-use crate::report::{Cause, NodeRead, NodesReport};
+use crate::report::{Cause, NodeRead, NodesReport, no_shares, of_limit};
 use crate::term;
 use crate::wrap::wrap;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use topology::Machine;
+use why::NoShare;
 
 /// One test in one setup.
 #[derive(Clone, Debug, Serialize)]
@@ -30,7 +31,9 @@ struct Row {
     sd: f64,
     /// What the machine could do at most, and what share of it was reached.
     limit: f64,
-    of_limit: f64,
+    of_limit: Option<f64>,
+    /// Why there is no share.
+    no_share: Option<NoShare>,
     bound_by: &'static str,
     read_bytes_per_second: f64,
     /// The same in the slowest pass of its probe.
@@ -102,8 +105,11 @@ impl Report {
     ) {
         let samples: Vec<f64> = seconds.iter().map(|s| test.total() as f64 / s).collect();
         let (mean, sd) = mean_and_sd(&samples);
-        // What was reached once is no more than the machine can do, whatever the probes found.
-        let limit = samples.iter().copied().fold(test.total() as f64 / floor.seconds, f64::max);
+        let limit = test.total() as f64 / floor.seconds;
+        // A limit that one of the repetitions beats is none.
+        let best = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+        let share = floor.share(best, &limits).map(|_| mean / limit);
+        let no_share = share.err();
         self.results.push(Row {
             test: test.to_string(),
             kind: match test.kind {
@@ -118,8 +124,9 @@ impl Report {
             mean,
             sd,
             limit,
-            of_limit: mean / limit,
-            bound_by: floor.bound(),
+            of_limit: share.ok(),
+            no_share,
+            bound_by: if no_share == Some(NoShare::Cached) { "caches" } else { floor.bound() },
             read_bytes_per_second: limits.read,
             slowest_read_bytes_per_second: limits.slowest_read,
             macs_per_second: limits.measured().map(|(p, rate)| (p.name(), rate)).collect(),
@@ -166,6 +173,10 @@ impl Report {
             if last.replace(setup) != Some(setup) {
                 row.print_limits(out)?;
             }
+        }
+        let reasons = self.results.iter().filter_map(|row| Some((row.no_share?, &*row.test)));
+        for line in no_shares(reasons).iter().flat_map(|text| wrap(text)) {
+            writeln!(out, "{line}")?;
         }
         self.print_causes(out)?;
         self.print_reports(out)?;
@@ -246,7 +257,7 @@ impl Row {
             words("test", 18, &self.test),
             figure("tokens/s", 16, format_args!("{:.2} ± {:.2}", self.mean, self.sd)),
             figure("limit", 8, term::rate(self.limit)),
-            figure("of limit", 8, format_args!("{:.0} %", self.of_limit * 100.0)),
+            figure("of limit", 8, of_limit(self.of_limit)),
             words("bound by", 8, self.bound_by),
         ]);
         row.extend(self.joules_per_token.map(|j| figure("J/token", 7, format_args!("{j:.2}"))));

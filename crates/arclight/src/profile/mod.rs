@@ -3,6 +3,7 @@
 //! Steps are recorded in *phases*: a prompt and its answer, or the repetitions of a test. All of them
 //! go into one [trace], and each gets a [table] of operators beside what the machine could do.
 
+mod classes;
 mod table;
 mod trace;
 
@@ -13,6 +14,7 @@ use crate::bench::limits::{Limits, Probe};
 use crate::error::Error;
 use crate::term;
 use arclight_engine::{Engine, Profile};
+use serde_json::{Value, json};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use table::Table;
@@ -38,6 +40,8 @@ pub(crate) struct Recorder {
     /// One process of the trace for each engine.
     engines: usize,
     tables: Vec<Table>,
+    /// Of engines before: see [`Table::classes`].
+    classes: Vec<Value>,
 }
 
 impl Recorder {
@@ -45,17 +49,30 @@ impl Recorder {
     pub(crate) fn create(path: &Path) -> Result<Recorder, Error> {
         let fault = |source| Error::write(path, source);
         let trace = File::create(path).and_then(Trace::new).map_err(fault)?;
-        Ok(Recorder { path: path.to_owned(), trace, engines: 0, tables: Vec::new() })
+        Ok(Recorder {
+            path: path.to_owned(),
+            trace,
+            engines: 0,
+            tables: Vec::new(),
+            classes: Vec::new(),
+        })
     }
 
     /// What comes next is of this engine: a process of its own in the trace, and its own tables.
     pub(crate) fn engine(&mut self, engine: &mut Engine) -> Result<(), Error> {
         let threads = engine.plan().threads();
         let name = format!("{}, {}", engine.hparams().name, term::plural(threads, "thread"));
+        self.end();
         self.engines += 1;
-        self.tables.clear();
         let made = self.trace.process(self.engines, &name, threads);
         made.map_err(|source| Error::write(&self.path, source))
+    }
+
+    /// No more comes of the present engine.
+    fn end(&mut self) {
+        let engine = self.engines;
+        let of = |table: Table| json!({ "engine": engine, "phase": table.phase(), "shares": table.classes() });
+        self.classes.extend(self.tables.drain(..).map(of));
     }
 
     /// Adds what was recorded to a phase.
@@ -78,9 +95,11 @@ impl Recorder {
     }
 
     /// Completes the file; what there is to say about it.
-    pub(crate) fn finish(self) -> Result<String, Error> {
-        let Recorder { path, trace, .. } = self;
-        let (written, left_out) = trace.finish().map_err(|source| Error::write(&path, source))?;
+    pub(crate) fn finish(mut self) -> Result<String, Error> {
+        self.end();
+        let Recorder { path, trace, classes, .. } = self;
+        let (written, left_out) =
+            trace.finish(&classes).map_err(|source| Error::write(&path, source))?;
         let path = path.display();
         let left_out = match left_out {
             0 => String::new(),

@@ -2,14 +2,19 @@
 //!
 //! Time is a thread's, as the mean over the threads that take part in a step, per step. Bytes and products are those of all threads
 //! together, so a rate is that of the machine while it was at the operator; its share of the limit is
-//! the nearer of bytes over read bandwidth and products over multiply peak. All operators' times and
-//! waits add up to the time in steps.
+//! the nearer of bytes over read bandwidth and products over multiply peak, and there is none where it beats that. All
+//! operators' times and waits add up to the time in steps.
 
+use super::classes::Classes;
 use crate::bench::limits::Limits;
 use crate::output::{Cell, Format, Output, figure, words};
+use crate::report::{no_shares, of_limit};
 use crate::term;
+use crate::wrap::wrap_at;
 use arclight_engine::Profile;
 use graph::profile::{Demand, What};
+use serde_json::Value;
+use why::NoShare;
 
 /// Operators of a phase.
 pub(crate) struct Table {
@@ -27,6 +32,7 @@ pub(crate) struct Table {
     /// Nanoseconds that each thread waited at the beginning of steps and for other groups.
     meeting: Vec<u64>,
     dropped: u64,
+    classes: Classes,
 }
 
 /// One operator, over all steps and layers.
@@ -61,6 +67,7 @@ impl Table {
             operators: Vec::new(),
             meeting: vec![0; threads],
             dropped: 0,
+            classes: Classes::default(),
         }
     }
 
@@ -68,8 +75,14 @@ impl Table {
         &self.phase
     }
 
+    /// Shares of the time in steps by class.
+    pub(crate) fn classes(&self) -> Value {
+        self.classes.value()
+    }
+
     /// Adds a stretch of steps.
     pub(crate) fn add(&mut self, profile: &Profile) {
+        self.classes.add(profile);
         let complete = profile.complete();
         let steps = || profile.steps().take(complete);
         self.steps += complete;
@@ -144,7 +157,9 @@ impl Table {
             waits: self.meeting.clone(),
         });
         rows.push(all);
-        let cells: Vec<_> = rows.iter().map(|row| self.cells(row, &unit, limits)).collect();
+        let shares: Vec<_> = rows.iter().map(|row| self.share(row, limits)).collect();
+        let cells = rows.iter().zip(&shares).map(|(row, share)| self.cells(row, *share, &unit));
+        let cells: Vec<_> = cells.collect();
         let mut text = Vec::new();
         Output::to(&mut text, Format::Text)
             .narrow()
@@ -152,8 +167,25 @@ impl Table {
             .expect("memory can be written to");
         lines.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
         lines.push(String::new());
+        lines.extend(self.classes.table());
+        lines.push(String::new());
         lines.extend(self.notes(limits));
+        let reasons =
+            rows.iter().zip(shares).filter_map(|(row, share)| Some((share?.err()?, row.name)));
+        lines.extend(no_shares(reasons).iter().flat_map(|text| wrap_at(text, 80)));
         lines
+    }
+
+    /// A row's share of the limit; `None` if it neither reads nor multiplies.
+    fn share(&self, row: &Row<'_>, limits: &Limits) -> Option<Result<f64, NoShare>> {
+        let step_bytes = self.all().demand.bytes / self.steps as u64;
+        let works = row.demand.bytes + row.demand.all_macs() > 0;
+        works.then(|| limits.share(row.demand, self.nanos(row) / 1e9, step_bytes))
+    }
+
+    /// What threads did at the same time took the mean of their times.
+    fn nanos(&self, row: &Row<'_>) -> f64 {
+        row.time as f64 * self.in_steps as f64 / self.of_threads as f64
     }
 
     /// The sums of all operators and waits.
@@ -178,16 +210,20 @@ impl Table {
         all
     }
 
-    fn cells(&self, row: &Row<'_>, unit: &Unit, limits: &Limits) -> [Cell; 9] {
+    fn cells(
+        &self,
+        row: &Row<'_>,
+        share_of_limit: Option<Result<f64, NoShare>>,
+        unit: &Unit,
+    ) -> [Cell; 9] {
         let steps = self.steps as f64;
         let threads = self.of_threads as f64 / self.in_steps as f64;
         let or_none = |some: bool, text: String| if some { text } else { "-".to_owned() };
         let per_step = |nanos: f64| unit.show(nanos / steps);
-        // What threads did at the same time took the mean of their times.
-        let nanos = row.time as f64 / threads;
+        let nanos = self.nanos(row);
         let (bytes, macs) = (row.demand.bytes, row.demand.all_macs());
         let rate = |amount: u64| term::rate(amount as f64 / nanos);
-        let of_limit = 100.0 * limits.floor(row.demand) / (nanos / 1e9);
+        let of_limit = share_of_limit.map_or_else(|| "-".to_owned(), |s| of_limit(s.ok()));
         let wait = row.waits.iter().sum::<u64>() as f64 / threads;
         let longest = row.waits.iter().max().copied().unwrap_or(0) as f64;
         let calls = row.calls.map_or(String::new(), |n| format!("{:.0}", n as f64 / steps));
@@ -199,7 +235,7 @@ impl Table {
             figure("share", 7, or_none(row.time > 0, share)),
             figure("GB/s", 5, or_none(bytes > 0, rate(bytes))),
             figure("GMAC/s", 6, or_none(macs > 0, rate(macs))),
-            figure("of limit", 8, or_none(bytes + macs > 0, format!("{of_limit:.0} %"))),
+            figure("of limit", 8, of_limit),
             figure("wait", 7, or_none(longest > 0.0, per_step(wait))),
             figure("longest", 7, or_none(longest > 0.0, per_step(longest))),
         ]

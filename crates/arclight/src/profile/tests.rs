@@ -39,7 +39,7 @@ fn trace(profiles: &[Profile], most: usize) -> (Value, (usize, usize)) {
     for profile in profiles {
         trace.add(1, "pp4", profile).unwrap();
     }
-    let counts = trace.finish().unwrap();
+    let counts = trace.finish(&[]).unwrap();
     (serde_json::from_slice(&out).expect("the trace is JSON"), counts)
 }
 
@@ -114,7 +114,46 @@ fn cells<'t>(lines: &'t [String], name: &str) -> Vec<&'t str> {
 }
 
 fn limits() -> Limits {
-    Limits { read: 1e12, slowest_read: 1e12, macs: Products::new(|_| Some(1e12)) }
+    Limits { read: 1e12, slowest_read: 1e12, macs: Products::new(|_| Some(1e12)), caches: 0 }
+}
+
+#[test]
+fn an_operator_that_beats_its_limit_has_no_share() {
+    let mut table = Table::new("pp4", THREADS);
+    record(1, 1 << 14).iter().for_each(|profile| table.add(profile));
+    let text = |limits: Limits| table.lines(&limits).join(" ");
+    assert!(!text(limits()).contains("no share"), "{}", text(limits()));
+    let slow = Limits { read: 1e3, ..limits() };
+    let lines = table.lines(&slow);
+    assert_eq!(cells(&lines, "qkv").iter().filter(|cell| cell.ends_with("no share")).count(), 1);
+    let why = "faster than the probe of the memory, which was disturbed: no share";
+    assert!(lines.join(" ").contains(why), "{lines:#?}");
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
+    let cached = text(Limits { caches: u64::MAX, ..slow });
+    assert!(cached.contains("fits into the caches") && !cached.contains("disturbed"), "{cached}");
+}
+
+#[test]
+fn classes_are_all_of_the_time_in_steps() {
+    let mut table = Table::new("pp4", THREADS);
+    record(2, 1 << 14).iter().for_each(|profile| table.add(profile));
+    let shares = table.classes();
+    let of = |name: &str| shares[name].as_f64().unwrap();
+    let names = ["gemm", "attention", "norm", "residual", "overhead", "sequential"];
+    assert!((names.map(of).iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shares}");
+    assert!(names.iter().all(|name| (0.0..1.0).contains(&of(name))), "{shares}");
+    // What operators of one class take is in the table too.
+    let lines = table.lines(&limits());
+    let number = |text: &str| text.trim_end_matches(" %").parse::<f64>().unwrap();
+    let share = |name: &str| {
+        let line = lines.iter().find(|line| line.starts_with(name)).unwrap();
+        number(line[18..].split("  ").map(str::trim).find(|cell| cell.ends_with('%')).unwrap())
+    };
+    assert!((share("rms_norm") - 100.0 * of("norm")).abs() < 0.11, "{lines:#?}");
+    assert!((share("norm") - 100.0 * of("norm")).abs() < 0.051, "{lines:#?}");
+    let all = ["qkv", "gate_up", "down", "attn_output", "logits", "quantize"].map(share);
+    assert!((all.iter().sum::<f64>() - 100.0 * of("gemm")).abs() < 0.4, "{lines:#?}");
+    assert!(Table::new("pp4", THREADS).classes().as_object().unwrap().is_empty());
 }
 
 #[test]

@@ -134,7 +134,7 @@ impl<W: Write> Trace<W> {
             for event in profile.events(thread).take_while(|e| e.step < steps) {
                 let layer = event.layer;
                 let (name, cat, args) = match event.what {
-                    What::Operator { name, rows, demand } => {
+                    What::Operator { name, rows, demand, .. } => {
                         let (bytes, macs) = (demand.bytes, demand.all_macs());
                         let args = Args::Operator { layer, rows, bytes, macs };
                         (name, "operator", args)
@@ -184,13 +184,15 @@ impl<W: Write> Trace<W> {
         steps
     }
 
-    /// Completes the file: events that were written and that were left out.
-    pub(crate) fn finish(mut self) -> io::Result<(usize, usize)> {
+    /// Completes the file, with shares of `classes` by engine and phase: events that were written and that were left
+    /// out.
+    pub(crate) fn finish(mut self, classes: &[Value]) -> io::Result<(usize, usize)> {
         let other = json!({
             "program": concat!("arclight ", env!("CARGO_PKG_VERSION")),
             "events": self.written,
             "events_left_out": self.left_out,
             "events_dropped": self.dropped,
+            "classes": classes,
         });
         write!(self.out, "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{other}}}\n")?;
         self.out.flush()?;

@@ -15,18 +15,28 @@ pub(crate) struct Look {
 
 impl Look {
     pub(crate) fn new(engine: &Engine) -> Look {
-        let company = engine.company().cloned().unwrap_or_default();
-        Look { sample: Sample::read(Path::new("/")), company }
+        Look { company: engine.company().cloned().unwrap_or_default(), ..Look::of_machine() }
+    }
+
+    /// For work of several engines.
+    pub(crate) fn of_machine() -> Look {
+        Look { sample: Sample::read(Path::new("/")), company: Company::default() }
     }
 
     /// The causes since then, the largest loss first.
     pub(crate) fn causes(&self, engine: &Engine, machine: &Machine) -> Vec<Cause> {
-        let root = Path::new("/");
         let company = engine.company().map(|now| now.since(&self.company));
+        let company =
+            company.map(|Company { left_out, steps, steps_without, watched, delayed }| {
+                Contention { left_out, steps, steps_without, watched, delayed }.cause()
+            });
+        company.flatten().into_iter().chain(self.causes_in(machine)).collect()
+    }
+
+    /// Those in the machine.
+    pub(crate) fn causes_in(&self, machine: &Machine) -> Vec<Cause> {
+        let root = Path::new("/");
         let checks = check_between(root, machine, &self.sample, &Sample::read(root));
-        let company = company.map(|Company { left_out, steps, steps_without, delayed }| {
-            Contention { left_out, steps, steps_without, delayed }.cause()
-        });
-        company.flatten().into_iter().chain(checks.iter().filter_map(Check::cause)).collect()
+        checks.iter().filter_map(Check::cause).collect()
     }
 }

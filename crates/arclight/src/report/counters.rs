@@ -11,6 +11,9 @@ use std::path::Path;
 use threads::Pool;
 use topology::{Energy, Machine, NodeId};
 
+/// In place of joules.
+const NO_METERS: &str = "no J per token: the processors have no meters that this process may read";
+
 /// The counters, opened, or why they cannot be.
 pub(crate) struct Meter {
     /// Of the engine's threads; `None`: not wanted.
@@ -171,12 +174,13 @@ impl Counted {
     /// Sentences for people, but for the events.
     pub(super) fn lines(&self, tokens: u64, seconds: f64) -> Vec<String> {
         let mut lines = Vec::new();
-        if let Some(joules) = self.joules {
-            let (token, watts) = (joules / tokens as f64, joules / seconds);
-            lines.push(format!(
-                "the processors consumed {token:.2} J per token, {watts:.0} W, for all programs together"
-            ));
-        }
+        lines.push(match self.joules {
+            Some(joules) => {
+                let (token, watts) = (joules / tokens as f64, joules / seconds);
+                format!("the processors consumed {token:.2} J per token, {watts:.0} W, for all programs together")
+            }
+            None => NO_METERS.to_owned(),
+        });
         if !self.controllers.is_empty() {
             let each = self.controllers.iter().map(|c| {
                 let place = match c.node {
@@ -224,10 +228,12 @@ mod tests {
         assert_eq!(sum.controllers[0].busiest_read_bytes, 25e9);
         let counts = [Event::NodeLoads, Event::NodeLoadMisses, Event::Cycles].map(|e| sum.of(e));
         assert_eq!(counts, [Some(4e6), Some(1e6), None]);
-        assert_eq!(
-            sum.lines(4, 2.0),
-            ["memory controllers counted, for all programs, GB/s: node 4 20.0 read, 1.00 written"]
-        );
+        let controllers =
+            "memory controllers counted, for all programs, GB/s: node 4 20.0 read, 1.00 written";
+        assert_eq!(sum.lines(4, 2.0), [NO_METERS, controllers]);
+        let joules = "the processors consumed 3.00 J per token, 6 W, for all programs together";
+        sum.joules = Some(12.0);
+        assert_eq!(sum.lines(4, 2.0), [joules, controllers]);
     }
 
     #[test]
@@ -261,7 +267,7 @@ mod tests {
         none.add(&no("no controller"));
         let text =
             "what the memory's controllers read is not counted: perf is forbidden; no controller";
-        assert_eq!(none.lines(1, 1.0), [text]);
-        assert_eq!(Counted::default().lines(1, 1.0), [""; 0]);
+        assert_eq!(none.lines(1, 1.0), [NO_METERS, text]);
+        assert_eq!(Counted::default().lines(1, 1.0), [NO_METERS]);
     }
 }

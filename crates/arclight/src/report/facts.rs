@@ -47,7 +47,13 @@ impl NodesReport {
         let cpus: Vec<_> = plan.groups.iter().flat_map(|g| &g.cpus).collect();
         let threads = threads(plan, &phase.activity, facts.weights);
         let (memory, all_memory) = memory(facts, distinct);
-        let traffic: Vec<Traffic> = (0..ids.len()).map(|g| traffic(facts, g)).collect();
+        let mut traffic: Vec<Traffic> = (0..ids.len()).map(|g| traffic(facts, g)).collect();
+        let mut all_traffic = sum(&traffic, facts.reads.all);
+        let read = all_traffic.read_bytes_per_second * phase.time.as_secs_f64();
+        let step_bytes = (read / counts.steps as f64) as u64;
+        for one in traffic.iter_mut().chain([&mut all_traffic]) {
+            one.compare(step_bytes, facts.caches);
+        }
         let time = |range: Range<usize>| time(&threads, range, phase);
         let groups = plan.group_threads().into_iter().enumerate();
         let nodes: Vec<Figures> = groups
@@ -63,7 +69,7 @@ impl NodesReport {
             node: None,
             threads: threads.len(),
             memory: all_memory,
-            traffic: sum(&traffic, facts.reads.all),
+            traffic: all_traffic,
             time: time(0..threads.len()),
         };
         let mut report = NodesReport {
@@ -182,8 +188,7 @@ fn traffic(facts: &Facts<'_>, group: usize) -> Traffic {
         remote_share: remote.map(|r| ratio(r, moved.weights + moved.kv + moved.exchanged)),
         read_bytes_per_second: read,
         limit_bytes_per_second: facts.reads.groups[group],
-        // A limit that was exceeded was measured too low: others were at it then.
-        of_limit: ratio(read, facts.reads.groups[group]).min(1.0),
+        ..Traffic::default()
     }
 }
 
@@ -205,7 +210,6 @@ fn sum(nodes: &[Traffic], limit: f64) -> Traffic {
     let moved =
         all.weights_bytes_per_token + all.kv_bytes_per_token + all.exchanged_bytes_per_token;
     all.remote_share = all.remote_bytes_per_token.map(|remote| ratio(remote, moved));
-    all.of_limit = ratio(all.read_bytes_per_second, limit).min(1.0);
     all
 }
 

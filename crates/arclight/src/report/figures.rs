@@ -5,7 +5,7 @@ use super::experts::Experts;
 use super::scheduled::Scheduled;
 use super::tasks::Tasks;
 use serde::Serialize;
-use why::Cause;
+use why::{Cause, NoShare, beaten_memory, share};
 
 /// The report: per node and for all of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -50,6 +50,14 @@ pub(crate) struct NodesReport {
     pub(super) causes: Vec<Cause>,
     /// What bounds the work, in words.
     pub(super) verdict: Vec<Cause>,
+}
+
+impl NodesReport {
+    /// Whether memory that is no cache was read faster than its probe has read it.
+    pub(super) fn beats_a_limit(&self) -> bool {
+        let mut all = self.nodes.iter().chain([&self.all]);
+        all.any(|figures| figures.traffic.no_share == Some(NoShare::Memory))
+    }
 }
 
 /// The figures of one node.
@@ -104,7 +112,18 @@ pub(super) struct Traffic {
     pub(super) read_bytes_per_second: f64,
     /// What the threads can read from their own node's memory while all others do.
     pub(super) limit_bytes_per_second: f64,
-    pub(super) of_limit: f64,
+    pub(super) of_limit: Option<f64>,
+    /// Why there is no share.
+    pub(super) no_share: Option<NoShare>,
+}
+
+impl Traffic {
+    /// Compares what is read with the limit. A step of all nodes reads `step_bytes`.
+    pub(super) fn compare(&mut self, step_bytes: u64, cache_bytes: u64) {
+        let beaten = beaten_memory(step_bytes, cache_bytes);
+        let share = share(self.read_bytes_per_second, self.limit_bytes_per_second, beaten);
+        (self.of_limit, self.no_share) = (share.ok(), share.err());
+    }
 }
 
 /// Where the time of the threads goes.

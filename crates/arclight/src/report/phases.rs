@@ -1,8 +1,8 @@
 //! What tells prefill from decode: the machine's counters of each phase, beside each other.
 //!
-//! The figures are those of Sandwich's figure 2 (section 2.1): instructions per cycle, and by thousand instructions
-//! what goes to the last cache, past the buffer of translations, to the memory's controllers and to the busiest of
-//! these. What the kernel counts by itself (time on cores, page faults, switches of threads) stands below, since it is
+//! The figures are those of Sandwich's figure 2 (section 2.1): instructions per cycle; the share of loads that the buffer of
+//! translations missed; and by thousand instructions the cycles of the bus, and what goes to the last cache, past the
+//! buffer of translations, to the memory's controllers and to the busiest of these. What the kernel counts by itself (time on cores, page faults, switches of threads) stands below, since it is
 //! to be had in machines whose CPUs count nothing. `GHz` is what the cores ran at: cycles by time on them.
 
 use super::counters::{ControllerCount, Counted};
@@ -67,7 +67,7 @@ const fn of_controllers(name: &'static str, of: fn(&Seen<'_>) -> Option<f64>) ->
     Figure { controllers: true, ..of_threads(name, &[Event::Instructions], of) }
 }
 
-const FIGURES: [Figure; 12] = [
+const FIGURES: [Figure; 14] = [
     Figure {
         shown: |n| term::count(n.round() as usize),
         ..of_threads("instructions per token", &[Event::Instructions], |s| {
@@ -80,6 +80,11 @@ const FIGURES: [Figure; 12] = [
     of_threads("GHz", &[Event::Cycles, Event::TaskClock], |s| {
         ratio(s.of(Event::Cycles)?, s.of(Event::TaskClock)?)
     }),
+    of_threads(
+        "bus cycles per 1,000 instructions",
+        &[Event::BusCycles, Event::Instructions],
+        |s| s.per_thousand(s.of(Event::BusCycles)?),
+    ),
     of_threads(
         "last-level loads per 1,000 instructions",
         &[Event::CacheLoads, Event::Instructions],
@@ -95,6 +100,12 @@ const FIGURES: [Figure; 12] = [
         &[Event::TlbLoadMisses, Event::Instructions],
         |s| s.per_thousand(s.of(Event::TlbLoadMisses)?),
     ),
+    Figure {
+        shown: percent,
+        ..of_threads("TLB miss ratio", &[Event::TlbLoads, Event::TlbLoadMisses], |s| {
+            ratio(s.of(Event::TlbLoadMisses)?, s.of(Event::TlbLoads)?)
+        })
+    },
     Figure {
         shown: percent,
         ..of_threads(
@@ -257,8 +268,10 @@ mod tests {
         let mut all = counted(&[
             (Event::Instructions, 5e9),
             (Event::Cycles, 2e9),
+            (Event::BusCycles, 1e8),
             (Event::CacheLoads, 40e6),
             (Event::CacheLoadMisses, 10e6),
+            (Event::TlbLoads, 2e6),
             (Event::TlbLoadMisses, 5e5),
             (Event::NodeLoads, 8e6),
             (Event::NodeLoadMisses, 2e6),
@@ -273,7 +286,8 @@ mod tests {
         ];
         let figures = figures("tg10", 2, &phase(all));
         let values: Vec<f64> = figures.iter().map(|f| f.value.unwrap()).collect();
-        assert_eq!(values, [5e8, 2.5, 2.0, 8.0, 2.0, 0.1, 0.25, 19.2, 2.0, 0.5, 3.0, 0.5]);
+        let expected = [5e8, 2.5, 2.0, 20.0, 8.0, 2.0, 0.1, 0.25, 0.25, 19.2, 2.0, 0.5, 3.0, 0.5];
+        assert_eq!(values, expected);
         assert!(figures.iter().all(|f| f.missing.is_none()));
         let text = printed(&figures, Format::Text);
         let row = |name: &str| text.lines().find(|l| l.starts_with(name)).unwrap();

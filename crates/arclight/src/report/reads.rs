@@ -2,8 +2,10 @@
 //!
 //! Every thread reads a buffer of its own, which it has touched first, so that it lies beside the
 //! thread, on huge pages where the kernel has them; together they are several times as large as the
-//! caches. All threads of all nodes begin together, and each node is timed by its last thread: what
-//! limits several nodes at once is in the figures. Of several passes the best counts.
+//! caches, and a thread goes on where it was, so what it reads has left the caches. A pass is many short
+//! [`windows`], in each of which all threads of all nodes work until the same moment: what limits several nodes at once
+//! is in the figures. The window in which all nodes together read most counts, and nodes have their parts
+//! of that one, so they add up. Short windows find quiet moments on a machine where other programs work.
 //!
 //! Limits: threads that are not pinned may have moved away from their buffers.
 
@@ -12,31 +14,53 @@ use measure::probe::Buffer;
 use memory::{HugePages, Policy};
 use serde::Serialize;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use threads::{Pool, Scope};
 use topology::Machine;
 
 /// Buffers of at least this many bytes in all, and of four times the caches.
 const LEAST_BUFFER: u64 = 256 << 20;
+/// Bytes that a thread reads between two looks at the clock: 10 to 30 µs.
+const PIECE: usize = 256 << 10;
+/// A window, and how many a pass has.
+const WINDOW: Duration = Duration::from_millis(1);
+const WINDOWS: usize = 16;
 
 /// Bytes read per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Reads {
     /// By all threads together.
     pub(crate) all: f64,
-    /// By each group, all groups at the same time.
+    /// By each group in the same window: they add up to `all`.
     pub(crate) groups: Vec<f64>,
-    /// By all threads together in the slowest pass: on a quiet machine nearly as much.
+    /// By all threads together in the median window of the slowest pass: on a quiet machine nearly as much.
     pub(crate) slowest: f64,
 }
 
 /// Measures what threads can read.
 pub(crate) struct ReadProbe {
     /// One per thread.
-    buffers: Vec<Mutex<Buffer>>,
+    buffers: Vec<Mutex<Own>>,
     groups: Vec<Range<usize>>,
     best: Reads,
+}
+
+/// The buffer of a thread, and how far it has read.
+struct Own {
+    buffer: Buffer,
+    at: usize,
+}
+
+impl Own {
+    /// Reads the next piece, and says how many bytes that were.
+    fn read(&mut self) -> u64 {
+        let bytes = self.buffer.bytes();
+        let piece = &bytes[self.at..bytes.len().min(self.at + PIECE)];
+        keep(measure::probe::read_bytes(piece));
+        self.at = (self.at + piece.len()) % bytes.len();
+        piece.len() as u64
+    }
 }
 
 impl ReadProbe {
@@ -47,31 +71,22 @@ impl ReadProbe {
         machine: &Machine,
     ) -> Result<ReadProbe, Error> {
         let share = buffer_bytes(machine) as usize / pool.threads();
-        let buffer = || Buffer::new(share, Policy::Default, HugePages::Transparent).map(Mutex::new);
+        let buffer = || Buffer::new(share, Policy::Default, HugePages::Transparent);
+        let buffer = || buffer().map(|buffer| Mutex::new(Own { buffer, at: 0 }));
         let buffers = (0..pool.threads()).map(|_| buffer()).collect::<Result<Vec<_>, _>>();
         let buffers = buffers.map_err(Error::refused)?;
-        run(pool, &|thread| lock(&buffers[thread]).words_mut().fill(1))?;
+        let ran = pool.run(&|worker| lock(&buffers[worker.thread()]).buffer.words_mut().fill(1));
+        ran.map_err(failed)?;
         let slowest = f64::INFINITY;
         let best = Reads { all: 0.0, groups: vec![0.0; groups.len()], slowest };
         Ok(ReadProbe { buffers, groups, best })
     }
 
-    /// Reads everything once.
+    /// A pass.
     pub(crate) fn pass(&mut self, pool: &mut Pool) -> Result<(), Error> {
         let buffers = &self.buffers;
-        let times = run(pool, &|thread| {
-            keep(measure::probe::read_bytes(lock(&buffers[thread]).bytes()));
-        })?;
-        let rate = |threads: Range<usize>| {
-            let bytes: usize = buffers[threads.clone()].iter().map(|b| lock(b).len()).sum();
-            bytes as f64 / times.of(threads).as_secs_f64()
-        };
-        let all = rate(0..buffers.len());
-        self.best.all = self.best.all.max(all);
-        self.best.slowest = self.best.slowest.min(all);
-        for (best, threads) in self.best.groups.iter_mut().zip(&self.groups) {
-            *best = best.max(rate(threads.clone()));
-        }
+        let windows = windows(pool, &|thread| lock(&buffers[thread]).read())?;
+        self.best.note(&windows, &self.groups);
         Ok(())
     }
 
@@ -81,37 +96,53 @@ impl ReadProbe {
     }
 }
 
-/// When each thread began a job and when it was done.
-pub(crate) struct Times(Vec<(Instant, Instant)>);
-
-impl Times {
-    /// From the beginning of the first thread of all to the end of the last of `threads`. (A thread
-    /// that shares its CPU may begin when others are done.)
-    fn of(&self, threads: Range<usize>) -> Duration {
-        let first = self.0.iter().map(|t| t.0).min();
-        let last = self.0[threads].iter().map(|t| t.1).max();
-        first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first)
-    }
-
-    /// From first to last.
-    pub(crate) fn all(&self) -> Duration {
-        self.of(0..self.0.len())
+impl Reads {
+    /// Takes in the windows of a pass.
+    fn note(&mut self, windows: &[Vec<f64>], groups: &[Range<usize>]) {
+        for window in windows {
+            let all: f64 = window.iter().sum();
+            if all > self.all {
+                self.all = all;
+                self.groups =
+                    groups.iter().map(|group| window[group.clone()].iter().sum()).collect();
+            }
+        }
+        let all: Vec<f64> = windows.iter().map(|window| window.iter().sum()).collect();
+        self.slowest = self.slowest.min(topology::median(&all).unwrap_or(0.0));
     }
 }
 
-/// Runs a job on all threads at the same time.
-pub(crate) fn run(pool: &mut Pool, job: &(dyn Fn(usize) + Sync)) -> Result<Times, Error> {
-    let now = Instant::now();
-    let times: Vec<Mutex<(Instant, Instant)>> =
-        (0..pool.threads()).map(|_| Mutex::new((now, now))).collect();
+/// Has all threads of a pool do `piece` after `piece` in some short windows, which they begin and end together. `piece` says
+/// how much it did. The result is what each thread did per second: `[window][thread]`.
+pub(crate) fn windows(
+    pool: &mut Pool,
+    piece: &(dyn Fn(usize) -> u64 + Sync),
+) -> Result<Vec<Vec<f64>>, Error> {
+    let starts: Vec<OnceLock<Instant>> = (0..WINDOWS).map(|_| OnceLock::new()).collect();
+    let rates: Vec<Mutex<Vec<f64>>> = (0..pool.threads()).map(|_| Mutex::default()).collect();
     let ran = pool.run(&|worker| {
-        worker.wait(Scope::Global);
-        let start = Instant::now();
-        job(worker.thread());
-        *lock(&times[worker.thread()]) = (start, Instant::now());
+        let thread = worker.thread();
+        let window = |start: &OnceLock<Instant>| {
+            worker.wait(Scope::Global);
+            // That of the first: a thread that starts after the others has done little in that time.
+            let start = start.get_or_init(Instant::now);
+            let mut done = 0;
+            loop {
+                done += piece(thread);
+                let took = start.elapsed();
+                if took >= WINDOW {
+                    return done as f64 / took.as_secs_f64();
+                }
+            }
+        };
+        *lock(&rates[thread]) = starts.iter().map(window).collect();
     });
-    ran.map_err(|e| arclight_engine::Error::from(graph::Error::from(e)))?;
-    Ok(Times(times.iter().map(|t| *lock(t)).collect()))
+    ran.map_err(failed)?;
+    Ok((0..WINDOWS).map(|at| rates.iter().map(|own| lock(own)[at]).collect()).collect())
+}
+
+fn failed(error: threads::Panicked) -> Error {
+    arclight_engine::Error::from(graph::Error::from(error)).into()
 }
 
 /// Makes sure that a result is computed.
@@ -140,12 +171,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_timed_by_its_last_thread_from_the_common_start() {
-        let zero = Instant::now();
-        let at = |from, to| (zero + Duration::from_millis(from), zero + Duration::from_millis(to));
-        let times = Times(vec![at(1, 5), at(2, 4), at(6, 9), at(3, 7)]);
-        assert_eq!(times.of(0..2), Duration::from_millis(4));
-        assert_eq!(times.of(3..4), Duration::from_millis(6));
-        assert_eq!(times.all(), Duration::from_millis(8));
+    fn the_best_window_counts_and_its_groups_add_up() {
+        let mut reads = Reads { slowest: f64::INFINITY, ..Reads::default() };
+        let groups = [0..2, 2..3];
+        let windows = [vec![1.0, 2.0, 9.0], vec![4.0, 5.0, 6.0], vec![1.0, 1.0, 1.0]];
+        reads.note(&windows, &groups);
+        // The second group alone did more in the first window.
+        let expected = Reads { all: 15.0, groups: vec![9.0, 6.0], slowest: 12.0 };
+        assert_eq!(reads, expected);
+        reads.note(&vec![vec![1.0; 3]; 3], &groups);
+        assert_eq!(reads, Reads { slowest: 3.0, ..expected });
+    }
+
+    #[test]
+    fn threads_work_side_by_side_in_every_window() {
+        let machine = Machine::read().unwrap();
+        let layout = topology::layout(&machine, None, Some(2)).unwrap();
+        let mut pool = crate::bench_sync::pools::pool(&layout.groups, false).unwrap();
+        let pieces: Vec<_> = (0..2).map(|_| std::sync::atomic::AtomicU64::new(0)).collect();
+        let piece = |thread: usize| {
+            pieces[thread].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            std::thread::sleep(WINDOW / 4);
+            10
+        };
+        let windows = windows(&mut pool, &piece).unwrap();
+        assert_eq!(windows.len(), WINDOWS);
+        // Four pieces of ten a window at most, each of which takes a quarter of it or longer.
+        let most = 4.0 * 10.0 / WINDOW.as_secs_f64();
+        assert!(windows.iter().all(|window| window.len() == 2), "{windows:?}");
+        assert!(windows.iter().flatten().all(|&rate| rate > 0.0 && rate <= most), "{windows:?}");
+        assert!(pieces.iter().all(|n| n.load(std::sync::atomic::Ordering::Relaxed) >= 16));
+    }
+
+    #[test]
+    fn a_probe_goes_round_in_its_buffer() {
+        let buffer = Buffer::new(PIECE + 128, Policy::Default, HugePages::Transparent).unwrap();
+        let (len, mut own) = (buffer.len(), Own { buffer, at: 0 });
+        assert_eq!((own.read(), own.at), (PIECE as u64, PIECE));
+        assert_eq!((own.read(), own.at), ((len - PIECE) as u64, 0));
     }
 }

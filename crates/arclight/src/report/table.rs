@@ -4,6 +4,7 @@ use super::experts::Experts;
 use super::figures::{Figures, Memory, NodesReport, PageCounts, Waiting};
 use super::rows::{Row, lay_out, percent};
 use super::scheduled::Scheduled;
+use super::shares::{NO_SHARE, no_shares};
 use crate::term;
 use crate::wrap::wrap;
 use std::time::Duration;
@@ -79,7 +80,7 @@ impl NodesReport {
         }
         row("reading, GB/s", &|f| term::rate(f.traffic.read_bytes_per_second / 1e9));
         row("limit, GB/s", &|f| term::rate(f.traffic.limit_bytes_per_second / 1e9));
-        row("of limit", &|f| percent(f.traffic.of_limit));
+        row("of limit", &|f| f.traffic.of_limit.map_or_else(|| NO_SHARE.to_owned(), percent));
 
         row("", &nothing);
         row("time per token", &nothing);
@@ -137,6 +138,13 @@ impl NodesReport {
                 "remote bytes are of weights and KV: activations that nodes share are not counted";
             notes.push(text.to_owned());
         }
+        let nodes = self.nodes.iter().enumerate();
+        let reasons: Vec<_> = nodes
+            .map(|(at, figures)| (figures.traffic.no_share, self.name(at)))
+            .chain([(self.all.traffic.no_share, "all".to_owned())])
+            .collect();
+        let reasons = reasons.iter().filter_map(|(why, name)| Some(((*why)?, name.as_str())));
+        notes.extend(no_shares(reasons));
         match self.threads.iter().enumerate().find(|(_, t)| !t.as_compiled()) {
             None => notes.push("every thread has waited as often as compiled".to_owned()),
             Some((at, t)) => notes.push(format!(

@@ -49,7 +49,7 @@ impl Tasks {
     /// The table.
     pub(super) fn table(&self) -> Vec<String> {
         let Tasks { tasks, stolen_share, depth, utilisation, .. } = self;
-        let row = |name, health: Health, value: Option<f64>| -> Row {
+        let row = |name, health: Health, value: Option<f64>| -> Option<Row> {
             let show = |value| match health {
                 Health::Depth => format!("{value:.1}"),
                 Health::Stolen | Health::Utilisation => percent(value),
@@ -59,17 +59,23 @@ impl Tasks {
                 Trouble::Above(limit) => format!("above {}", show(limit)),
                 Trouble::Below(limit) => format!("below {}", show(limit)),
             };
-            let value = value.map_or_else(|| "-".to_owned(), show);
-            (name, vec![value, format!("{} to {}", show(low), show(high)), trouble])
+            Some((name, vec![show(value?), format!("{} to {}", show(low), show(high)), trouble]))
         };
         let head = ["", "healthy", "trouble"].map(str::to_owned).to_vec();
-        lay_out(&[
+        let mut rows = vec![
             ("shared tasks", head),
             ("  tiles", vec![tasks.to_string(), String::new(), String::new()]),
-            row("  stolen", Health::Stolen, *stolen_share),
-            row("  left in a queue", Health::Depth, Some(*depth)),
-            row("  threads busy", Health::Utilisation, *utilisation),
-        ])
+        ];
+        rows.extend(row("  stolen", Health::Stolen, *stolen_share));
+        rows.extend(row("  left in a queue", Health::Depth, Some(*depth)));
+        rows.extend(row("  threads busy", Health::Utilisation, *utilisation));
+        let mut lines = lay_out(&rows);
+        if stolen_share.is_none() {
+            lines.push(
+                "  no tile can be stolen: there is no other thread that may take it".to_owned(),
+            );
+        }
+        lines
     }
 }
 
@@ -137,6 +143,18 @@ mod tests {
             ["threads busy", "97 %", "90 % to 100 %", "below 50 %"]
         );
         assert_eq!(Tasks::of(&[ThreadStats::default()]), None);
+    }
+
+    #[test]
+    fn what_cannot_be_stolen_has_no_healthy_range() {
+        let mut alone = thread(40, 0, 20, 950);
+        alone.tasks.stealable = 0;
+        let table = Tasks::of(&[alone]).unwrap().table();
+        assert!(!table.iter().any(|line| line.starts_with("  stolen")), "{table:#?}");
+        assert_eq!(
+            table.last().unwrap().trim(),
+            "no tile can be stolen: there is no other thread that may take it"
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use memory::{Pages, Policy};
 use std::time::Duration;
 use threads::{Jobs, TaskCounts, ThreadStats, Waits};
 use topology::{CpuId, Group, NodeId};
+use why::NoShare;
 
 const PAGE: usize = 4096;
 
@@ -175,9 +176,30 @@ fn what_lies_elsewhere_makes_its_share_of_reads_remote() {
     same(report.all.traffic.remote_share.unwrap(), 2.25e5 / 2.3e6);
     // 11 MB in 10 ms.
     same(traffic(0).read_bytes_per_second, 1.1e9);
-    same(traffic(0).of_limit, 0.5);
-    same(traffic(1).of_limit, 1.0);
-    same(report.all.traffic.of_limit, 2.2 / 3.0);
+    same(traffic(0).of_limit.unwrap(), 0.5);
+    same(traffic(1).of_limit.unwrap(), 1.0);
+    same(report.all.traffic.of_limit.unwrap(), 2.2 / 3.0);
+    assert!(!report.beats_a_limit());
+}
+
+#[test]
+fn what_beats_its_limit_has_no_share_and_says_why() {
+    let mut case = Case::tensor_parallel();
+    case.reads = Reads { all: 2.5e9, groups: vec![1.5e9, 1.0e9], slowest: 2e9 };
+    let report = case.report();
+    let of = |at: usize| (report.nodes[at].traffic.of_limit, report.nodes[at].traffic.no_share);
+    assert_eq!(of(1), (None, Some(NoShare::Memory)));
+    same(of(0).0.unwrap(), 1.1 / 1.5);
+    assert!(report.beats_a_limit());
+    let text = report.lines().join("\n");
+    let row = text.lines().find(|line| line.starts_with("of limit")).unwrap();
+    assert!(row.contains("no share") && row.ends_with("88 %"), "{text}");
+    assert!(text.contains("node 5: faster than the probe of the memory"), "{text}");
+    assert!(!case.verdict().contains("Memory bounds"), "{}", case.verdict());
+    // A step reads 2.2 MB.
+    case.caches = 3_000_000;
+    assert_eq!(case.report().nodes[1].traffic.no_share, Some(NoShare::Cached));
+    assert!(!case.report().beats_a_limit());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The causes that limit the speed of the reported work: the figures of a report as counts for the crate `why`.
 
-use super::figures::{Figures, NodesReport};
+use super::figures::{Figures, NodesReport, Traffic};
 use arclight_engine::{CpuId, Mode};
 use why::Cause;
 use why::threads::{GroupWork, ThreadWork, Work, between};
@@ -18,7 +18,9 @@ pub(super) fn of(report: &NodesReport, mode: Mode) -> Vec<Cause> {
     all.extend(between(time.between_steps, step - gap, gap));
     if all.is_empty() {
         let slowest = &report.nodes[report.threads[time.slowest.thread].node];
-        all.push(work.nothing(time.working, time.waiting, slowest.traffic.of_limit));
+        let Traffic { of_limit, no_share, .. } = slowest.traffic;
+        let share = no_share.map_or(Ok(of_limit.unwrap_or_default()), Err);
+        all.push(work.nothing(time.working, time.waiting, share));
     }
     all.truncate(MOST);
     all

@@ -168,9 +168,9 @@ fn ready_line(app: &App, model: &Model, base: &str, queue: usize, time: Duration
     let slots: usize = replicas.iter().map(|r| r.sequences).sum();
     let threads: usize = replicas.iter().map(|r| r.threads).sum();
     let plan = replicas.first().map_or_else(String::new, |first| {
-        let nodes = term::plural(first.nodes.len().max(1), "node");
+        let nodes = term::plural(first.groups, "node");
         let mode =
-            if first.nodes.len() > 1 { format!(", {}", first.report.mode) } else { String::new() };
+            if first.groups > 1 { format!(", {}", first.report.mode) } else { String::new() };
         match replicas.len() {
             1 => format!("{} on {nodes}{mode}", term::plural(threads, "thread")),
             n => format!(

@@ -7,7 +7,8 @@
 //! 2. *k*: the best k plans get their matrices tuned.
 //! 3. *Window*: micro-kernels that won at so many counts of tokens are tried at the next.
 //!
-//! The ways of a table are measured in turns, there and back, a load each. Nothing is kept.
+//! All ways are measured in turns, there and back, a load each. A ratio is of the same turn, and has its spread; what is
+//! not told apart from the first way of its table is marked. Nothing is kept.
 //!
 //! Limits: one memory node has no traffic between nodes; `--nodes` makes virtual ones, which show waits and not links.
 
@@ -21,7 +22,10 @@ use super::tree::Base;
 use crate::error::Error;
 use crate::load;
 use crate::output::{Cell, Output, figure, words};
+use crate::report::{Cause, Look};
+use crate::spread::{Spread, told_apart};
 use crate::term::{self, note};
+use crate::wrap::wrap;
 use arclight_engine::{LoadOptions, ModelFile, Numa, Sync};
 use serde::Serialize;
 use serde_json::json;
@@ -38,6 +42,8 @@ const BATCH: u32 = 8;
 const WINDOWS: [usize; 4] = [5, 10, 15, 20];
 /// k of table 2, as in the paper, and before them the ones that a small machine has plans for.
 const BEST: [usize; 6] = [1, 2, 5, 10, 15, 20];
+/// Turns of all ways: the fewest with which anything can be told apart.
+const TURNS: usize = 5;
 /// Steps take this long at most.
 const LONGEST_STEP: Duration = Duration::from_millis(500);
 
@@ -56,6 +62,12 @@ struct Row {
     /// Tokens a second of one sequence, and of eight together.
     batch_1: f64,
     batch_8: f64,
+    /// Speed of one sequence over that of the first way of the table.
+    ratio: Spread,
+    /// Whether it is surely faster or slower than that.
+    told_apart: bool,
+    /// Seconds of a step: of one sequence, of eight, and of a prompt.
+    seconds: [Vec<f64>; 3],
 }
 
 /// A way to serve the model.
@@ -106,7 +118,8 @@ impl Way {
         Ok(())
     }
 
-    fn row(&self, measured: &[StepKind; 3]) -> Row {
+    /// Its figures, compared with the first way of its table.
+    fn row(&self, measured: &[StepKind; 3], first: &Way) -> Row {
         let rate = |at: usize| f64::from(measured[at].tokens) / median(&self.times[at]);
         Row {
             table: self.table,
@@ -116,6 +129,9 @@ impl Way {
             prompt_ms: 1e3 * median(&self.times[2]),
             batch_1: rate(0),
             batch_8: rate(1),
+            ratio: Spread::of_ratios(&first.times[0], &self.times[0]),
+            told_apart: told_apart(&first.times[0], &self.times[0]),
+            seconds: self.times.clone(),
         }
     }
 }
@@ -178,8 +194,17 @@ pub(super) fn run(
     }
     drop(steps); // Its model makes room for those that are measured.
     let bench = Bench { file, machine, kinds: &kinds, measured: &measured };
+    progress(&format!("measuring {} in {TURNS} turns", term::plural(ways.len(), "way")));
+    let look = Look::of_machine();
     let rows = measure(ways, &bench, args.repetitions)?;
-    print(args, file, machine, &measured, &rows)
+    print(args, file, machine, &measured, &rows, &look.causes_in(machine))
+}
+
+/// Says what begins, where no bar shows it.
+fn progress(what: &str) {
+    if !term::shows_bars() {
+        note!("{what}");
+    }
 }
 
 /// The searches that the tables need.
@@ -195,6 +220,7 @@ impl Search<'_> {
     fn ways(&self, steps: &mut Steps<'_>, default: &Scheme) -> Result<Vec<Way>, Error> {
         let Search { args, options, .. } = *self;
         let start = Instant::now();
+        progress("searching cores");
         let plans = self.cores(steps, default)?;
         let cores = start.elapsed();
         let plain = untuned(default.clone());
@@ -202,6 +228,7 @@ impl Search<'_> {
         let all_wait = LoadOptions { sync: Sync::Global, ..options.clone() };
         let nowhere = LoadOptions { numa: Numa::Off, nodes: None, ..all_wait.clone() };
         let (whole, of) = (Effort::default(), |plan: &Outcome| vec![plan.clone()]);
+        progress("searching schedules of matrices");
         let (kernels, without) = self.find(steps, of(tuned), Effort { splits: 1, ..whole })?;
         let (split, with) = self.find(steps, of(tuned), whole)?;
         let mut ways = vec![
@@ -217,6 +244,7 @@ impl Search<'_> {
             ways.push(Way::new(1, "all but configuration", options).with(&best, took));
         }
         for k in best_k(args.top_k.min(plans.len())) {
+            progress(&format!("searching schedules of the best {k}"));
             let (best, took) = self.find(steps, plans[..k].to_vec(), whole)?;
             ways.push(Way::new(2, format!("k = {k}"), options).with(&best, cores + took));
         }
@@ -227,6 +255,7 @@ impl Search<'_> {
             );
         }
         for window in WINDOWS {
+            progress(&format!("searching schedules with a window of {window}"));
             let (best, took) = self.find(steps, of(tuned), Effort { window, ..whole })?;
             ways.push(Way::new(3, format!("window = {window}"), options).with(&best, took));
         }
@@ -282,17 +311,18 @@ fn best_k(most: usize) -> impl Iterator<Item = usize> {
 
 /// Ways in turns, there and back.
 fn measure(mut ways: Vec<Way>, bench: &Bench<'_>, repetitions: usize) -> Result<Vec<Row>, Error> {
-    let bar = term::count_bar("measuring", 2 * ways.len());
-    for (back, repetitions) in [(false, repetitions.div_ceil(2)), (true, repetitions / 2)] {
+    let bar = term::count_bar("measuring", TURNS * ways.len());
+    for turn in 0..TURNS {
         let count = ways.len();
         for at in 0..count {
-            let at = if back { count - 1 - at } else { at };
-            ways[at].visit(bench, repetitions)?;
+            let at = if turn % 2 == 1 { count - 1 - at } else { at };
+            ways[at].visit(bench, repetitions.div_ceil(TURNS))?;
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
-    Ok(ways.iter().map(|way| way.row(bench.measured)).collect())
+    let first = |way: &Way| ways.iter().find(|other| other.table == way.table).expect("itself");
+    Ok(ways.iter().map(|way| way.row(bench.measured, first(way))).collect())
 }
 
 fn print(
@@ -301,6 +331,7 @@ fn print(
     machine: &Machine,
     [one, batch, prompt]: &[StepKind; 3],
     rows: &[Row],
+    causes: &[Cause],
 ) -> Result<(), Error> {
     let mut out = Output::new(args.output);
     let kind = |kind: &StepKind| json!({ "tokens": kind.tokens, "depth": kind.depth });
@@ -308,21 +339,29 @@ fn print(
         "model": file.path(),
         "machine": machine.model(),
         "cores": machine.usable_cores(),
-        "repetitions": args.repetitions,
+        "repetitions": TURNS * args.repetitions.div_ceil(TURNS),
         "batch_of_1": kind(one), "batch_of_8": kind(batch), "prompt": kind(prompt),
-        "rows": rows,
+        "rows": rows, "causes": causes,
     });
     if out.data(&whole, &["/rows"])? {
         return Ok(());
     }
+    // The first row is compared with itself.
+    let unsure = |row: &Row| {
+        let first = rows.iter().find(|first| first.table == row.table);
+        !row.told_apart && first.is_some_and(|first| first.way != row.way)
+    };
     for table in 1..=3 {
         let of: Vec<&Row> = rows.iter().filter(|row| row.table == table).collect();
-        let Some(first) = of.first() else { continue };
+        if of.is_empty() {
+            continue;
+        }
         if table > 1 {
             writeln!(out)?;
         }
         let cells = |row: &&Row| -> [Cell; 7] {
             let cut = if row.complete { "" } else { "+" };
+            let unsure = if unsure(row) { " ?" } else { "" };
             [
                 figure("table", 5, row.table),
                 words("way", 22, &row.way),
@@ -330,13 +369,23 @@ fn print(
                 figure("prompt, ms", 10, format_args!("{:.2}", row.prompt_ms)),
                 figure("1 sequence, tokens/s", 20, term::rate(row.batch_1)),
                 figure("8 sequences, tokens/s", 21, term::rate(row.batch_8)),
-                figure("ratio", 5, format_args!("{:.2}", row.batch_1 / first.batch_1)),
+                words("ratio (least-greatest)", 22, format_args!("{}{unsure}", row.ratio)),
             ]
         };
         out.table(of.iter().map(cells))?;
     }
-    writeln!(out, "\nTimes with + ended with the time that matrices had (--matrices).")?;
+    writeln!(
+        out,
+        "\nThe ratio is the speed of one sequence over that of the table's first row, in the same of {TURNS} turns."
+    )?;
+    if rows.iter().any(unsure) {
+        writeln!(out, "With ? it is not told apart from the first row: their times overlap.")?;
+    }
+    writeln!(out, "Times with + ended with the time that matrices had (--matrices).")?;
     writeln!(out, "A prompt is a step of {} tokens after {}.", prompt.tokens, prompt.depth)?;
+    for line in causes.iter().flat_map(|cause| wrap(&cause.to_string())) {
+        writeln!(out, "{line}")?;
+    }
     out.flush()?;
     Ok(())
 }

@@ -12,6 +12,7 @@ use super::stored::{self, For};
 use crate::error::Error;
 use crate::load;
 use crate::output::{Cell, Output, OutputArgs, figure, words};
+use crate::spread::Spread;
 use crate::term;
 use arclight_engine::{LoadOptions, ModelFile, Schedule};
 use kernels::How;
@@ -136,14 +137,17 @@ impl Row {
         let Row { tokens, default, tuned, fixed: (name, times), scheduled } = self;
         let micros = |times: &[f64]| format!("{:.0}", 1e6 * median(times));
         let own = if *scheduled { "" } else { " (as default)" };
-        let over = |(gain, low, high): (f64, f64, f64)| format!("{gain:.2} ({low:.2}-{high:.2})");
         let marks = [default, times].map(|other| counts.add(other, tuned));
-        let of_fixed = over(ratio(times, tuned));
+        let of_fixed = Spread::of_ratios(times, tuned);
         [
             figure("tokens", 6, tokens),
             figure("default, µs", 11, micros(default)),
             figure("tuned, µs", 9, format_args!("{}{own}", micros(tuned))),
-            words("default/tuned", 18, format_args!("{}{}", over(ratio(default, tuned)), marks[0])),
+            words(
+                "default/tuned",
+                18,
+                format_args!("{}{}", Spread::of_ratios(default, tuned), marks[0]),
+            ),
             words("fixed/tuned", 18, format_args!("{of_fixed} {name}{}", marks[1])),
         ]
     }
@@ -223,13 +227,6 @@ fn slower(times: &[f64]) -> Vec<f64> {
     times.iter().map(|time| time * (1.0 + MARGIN)).collect()
 }
 
-/// The median of the ratios of two series, the least and the greatest.
-fn ratio(of: &[f64], to: &[f64]) -> (f64, f64, f64) {
-    let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
-    let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    (median(&ratios), low, ratios.iter().copied().fold(0.0, f64::max))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,10 +242,5 @@ mod tests {
         assert_eq!(others.map(|other| counts.add(&other, &tuned)), [" !", "", "", " ?"]);
         let Counts { all, ahead, lost, open } = counts;
         assert_eq!((all, ahead, lost, open), (4, 1, 1, 1));
-    }
-
-    #[test]
-    fn ratios_are_of_the_same_turn() {
-        assert_eq!(ratio(&[2.0, 9.0, 30.0], &[1.0, 3.0, 10.0]), (3.0, 2.0, 3.0));
     }
 }

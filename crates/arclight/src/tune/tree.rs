@@ -165,7 +165,11 @@ fn name(branch: &Branch) -> String {
         }
         Stage::Prompts => format!("for prompts: {}", cpus(&branch.groups)),
         Stage::Decoding => format!("for decoding{supposed}: {}", cpus(&branch.groups)),
-        Stage::Plan => format!("plan: {}", cpus(&branch.groups)),
+        // Plans with the same CPUs for decoding differ in those of other steps.
+        Stage::Plan => {
+            let trace = branch.trace.map_or(String::new(), |trace| format!(", trace {trace:.4} s"));
+            format!("plan: {}{trace}", cpus(&branch.groups))
+        }
     }
 }
 

@@ -242,6 +242,10 @@ fn speeds_by_threads_are_measured_and_fitted() {
         assert_eq!(threads, [1, 2], "one thread is what the others are compared with: {seen}");
         assert_eq!((of[0]["speedup"].as_f64(), &of[0]["per_core"]), (Some(1.0), &Value::Null));
         assert!(of.iter().all(|row| row["tokens_per_second"].as_f64() > Some(0.0)), "{seen}");
+        let spread = &of[1]["speedup_spread"];
+        let [low, high] = ["low", "high"].map(|key| spread[key].as_f64().expect("a number"));
+        let median = of[1]["speedup"].as_f64().expect("a number");
+        assert!(low <= median && median <= high && low < high, "{seen}");
     }
     for phase in seen["phases"].as_array().expect("phases") {
         let serial = phase["serial_share"].as_f64().expect("two points are fitted");

@@ -53,6 +53,16 @@ fn a_bench_has_a_table_for_each_test_and_thread_count() {
     }
     let trace = trace(path);
     assert_eq!(count(&trace, "pp8"), 4, "the warm-up is not in it");
+    let classes = trace["otherData"]["classes"].as_array().expect("classes");
+    let of = |at: usize, key: &str| classes[at]["shares"][key].as_f64().expect("a share");
+    let named = |at: usize| (classes[at]["engine"].as_u64(), classes[at]["phase"].as_str());
+    assert_eq!(
+        (classes.len(), named(0), named(3)),
+        (4, (Some(1), Some("pp8")), (Some(2), Some("tg2")))
+    );
+    let keys = ["gemm", "attention", "norm", "residual", "overhead", "sequential"];
+    assert!((keys.map(|key| of(0, key)).iter().sum::<f64>() - 1.0).abs() < 1e-9, "{classes:?}");
+    assert!(out.matches("in ZigLlama's table").count() == 4 && of(0, "gemm") > 0.0, "{out}");
     assert_eq!(count(&trace, "logits"), 6 + 2 * 6);
     // What is to be parsed stays so.
     let ran = run(&[&args[..], &["-o", "json"]].concat());

@@ -83,11 +83,11 @@ fn bench_has_every_figure_of_every_node_and_test() {
     let results = seen["results"].as_array().unwrap();
     let phases: Vec<&str> =
         results.iter().map(|r| r["report"]["phase"].as_str().unwrap()).collect();
-    assert_eq!(phases, ["prompt", "decode", "decode", "decode"]);
+    assert_eq!(phases, ["prompt", "decode", "decode", "decode", "decode"]);
     // Two repetitions; the warm-up is not counted.
     let tokens: Vec<u64> =
         results.iter().map(|r| r["report"]["tokens"].as_u64().unwrap()).collect();
-    assert_eq!(tokens, [16, 8, 16, 48]);
+    assert_eq!(tokens, [16, 8, 16, 24, 48]);
     // Computed, where controllers do not tell: the report has the same.
     for result in results.iter().filter(|result| result["reads"][0]["counted"] == false) {
         for (read, node) in result["reads"]
@@ -114,9 +114,12 @@ fn bench_has_every_figure_of_every_node_and_test() {
         assert_eq!(report["waits_as_compiled"], true, "{report}");
         for node in nodes {
             let number = |of: &str, key: &str| node[of][key].as_f64().unwrap();
-            for key in ["weights_bytes_per_token", "limit_bytes_per_second", "of_limit"] {
+            for key in ["weights_bytes_per_token", "limit_bytes_per_second"] {
                 assert!(number("traffic", key) > 0.0, "{key} of {node}");
             }
+            let (share, why) = (&node["traffic"]["of_limit"], &node["traffic"]["no_share"]);
+            assert!(share.as_f64().is_none_or(|share| 0.0 < share && share <= 1.0), "{node}");
+            assert_eq!(share.is_null(), why.is_string(), "{node}");
             let parts = ["working", "waiting", "between_steps"].map(|key| number("time", key));
             assert!((parts.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{parts:?}");
         }
@@ -154,7 +157,7 @@ fn counters_tell_phases_apart_or_say_why_not() {
     let seen = bench(&["-p", "64", "-t", "1", "--counters"]);
     for phase in ["pp64", "tg4"] {
         let rows = counters(&seen, phase);
-        assert_eq!(rows.len(), 12, "{rows:?}");
+        assert_eq!(rows.len(), 14, "{rows:?}");
         for (figure, value, missing) in &rows {
             assert!(value.is_some() != missing.is_some(), "{figure}: {value:?} {missing:?}");
             assert!(value.is_none_or(|value| value >= 0.0), "{figure}: {value:?}");
@@ -177,7 +180,7 @@ fn counters_tell_phases_apart_or_say_why_not() {
     let csv = succeeds(&args);
     let (_, table) = csv.split_once("\n\n").expect("two tables");
     assert!(table.lines().next().unwrap().ends_with("phase,threads,figure,value,missing"), "{csv}");
-    assert_eq!(table.lines().count(), 13, "{csv}");
+    assert_eq!(table.lines().count(), 15, "{csv}");
 }
 
 #[test]

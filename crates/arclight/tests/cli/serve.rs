@@ -131,6 +131,12 @@ fn flags_come_before_variables_and_these_before_the_file() {
 }
 
 #[test]
+fn the_ready_line_has_virtual_nodes_and_their_mode() {
+    let (_served, line) = serve_plainly(&[tiny(), "--nodes", "2", "--threads", "2"], &[]);
+    assert!(line.contains("2 threads on 2 nodes, tensor parallel"), "{line}");
+}
+
+#[test]
 fn faults_of_the_file_and_of_variables_are_told_in_a_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("serve.toml");

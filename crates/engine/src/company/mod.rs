@@ -39,7 +39,9 @@ pub struct Company {
     pub steps: Duration,
     /// Of it, the time of steps without some of the cores.
     pub steps_without: Duration,
-    /// Of it, the time for which the thread of each CPU was ready and not let run.
+    /// The time of all windows, from a step to one of the next, with what was between them.
+    pub watched: Duration,
+    /// Of that, the time for which the thread of each CPU was ready and not let run.
     pub delayed: BTreeMap<CpuId, Duration>,
 }
 
@@ -54,6 +56,7 @@ impl Company {
             left_out: self.left_out.clone(),
             steps: self.steps.saturating_sub(before.steps),
             steps_without: self.steps_without.saturating_sub(before.steps_without),
+            watched: self.watched.saturating_sub(before.watched),
             delayed: delayed.collect(),
         }
     }
@@ -83,6 +86,7 @@ struct Open {
     bytes: u64,
     tokens: u64,
     steps: Duration,
+    begun: Instant,
     last: Instant,
 }
 
@@ -166,7 +170,7 @@ impl Watchman {
         }
         let Some(times) = executor.cpu_times() else { return };
         let (bytes, tokens) = done(executor);
-        let next = Open { times, bytes, tokens, steps: Duration::ZERO, last: now };
+        let next = Open { times, bytes, tokens, steps: Duration::ZERO, begun: now, last: now };
         if let Some(window) = self.window.take() {
             self.close(executor, window, &next);
         }
@@ -176,10 +180,13 @@ impl Watchman {
     /// Judges a window that ends where the next one begins.
     fn close(&mut self, executor: &mut Executor, window: Open, next: &Open) {
         let now = next.last;
+        let watched = now - window.begun;
+        self.seen.watched += watched;
         let cpus = executor.plan().groups.iter().flat_map(|group| &group.cpus);
         let mut delayed = Vec::with_capacity(next.times.len());
         for ((cpu, after), before) in cpus.zip(&next.times).zip(&window.times) {
-            let time = after.delayed.saturating_sub(before.delayed);
+            // The kernel adds a delay when it ends, so one that began before the window is in here whole.
+            let time = after.delayed.saturating_sub(before.delayed).min(watched);
             *self.seen.delayed.entry(*cpu).or_default() += time;
             delayed.push((*cpu, time.as_secs_f64()));
         }

@@ -105,6 +105,7 @@ impl Loader {
         let plan = engine.plan();
         let info = ReplicaInfo {
             nodes: plan.groups.iter().filter_map(|g| g.node).collect(),
+            groups: plan.groups.len(),
             cpus: self.cpus(),
             threads: plan.threads(),
             // Each is to have a token and a row of logits in every step.

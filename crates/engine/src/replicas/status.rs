@@ -13,6 +13,8 @@ use topology::{CpuId, CpuList, NodeId, NodeList};
 pub struct ReplicaInfo {
     /// Its memory nodes.
     pub nodes: NodeList,
+    /// Groups of its threads: nodes, virtual ones among them.
+    pub groups: usize,
     /// The CPUs that it chose its threads' from.
     pub cpus: CpuList,
     /// Its threads.
@@ -87,6 +89,8 @@ pub struct GroupStatus {
     pub tasks: u64,
     /// Of these, tasks that were dealt to another thread, and stolen from it.
     pub stolen_tasks: u64,
+    /// Tasks that were left in a queue when one was taken from it, added up over all that were taken.
+    pub left_tasks: u64,
     /// Pages that lay on another node than they were meant for when the model was loaded, and all that had memory;
     /// `None` if the kernel does not tell, or they belong to no group.
     pub misplaced: Option<(u64, u64)>,
@@ -120,6 +124,7 @@ impl GroupStatus {
             global_waits: self.global_waits + before.global_waits,
             tasks: self.tasks + before.tasks,
             stolen_tasks: self.stolen_tasks + before.stolen_tasks,
+            left_tasks: self.left_tasks + before.left_tasks,
             each: self.each.iter().map(|thread| thread.after(&before.each)).collect(),
             ..self
         }

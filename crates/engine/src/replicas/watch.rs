@@ -98,6 +98,7 @@ impl Watch {
                 global_waits: time(|t| t.global.nanos),
                 tasks: team.iter().map(|t| t.tasks.count).sum(),
                 stolen_tasks: team.iter().map(|t| t.tasks.near + t.tasks.far).sum(),
+                left_tasks: team.iter().map(|t| t.tasks.depths).sum(),
                 misplaced: self.misplaced[at],
                 each: std::iter::zip(&plan.groups[at].cpus, team)
                     .map(|(cpu, stats)| ThreadStatus {

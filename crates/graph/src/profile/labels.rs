@@ -1,5 +1,6 @@
 //! What the events of compiled programs are and what each costs every thread, derived once.
 
+use super::class::Class;
 use super::marks::PartRecord;
 use crate::book::{Demand, Desk, Owned, Per, RowsOf, product};
 use crate::buffer::Buffers;
@@ -25,7 +26,7 @@ pub(super) struct Name(u32);
 /// One event of a program.
 #[derive(Clone, Debug)]
 pub(super) enum Label {
-    Operator { name: Name, layer: Option<usize>, domain: Domain, cost: Cost },
+    Operator { name: Name, class: Class, layer: Option<usize>, domain: Domain, cost: Cost },
     Wait { after: Name, layer: Option<usize>, scope: Scope, because: Name },
 }
 
@@ -187,7 +188,8 @@ impl Labels {
             }
         };
         let name = self.name(instr.does.label(desk.tables));
-        Label::Operator { name, layer: instr.layer, domain: instr.domain, cost }
+        let (class, layer, domain) = (Class::of(instr), instr.layer, instr.domain);
+        Label::Operator { name, class, layer, domain, cost }
     }
 
     fn name(&mut self, name: &str) -> Name {

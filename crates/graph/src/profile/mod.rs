@@ -11,12 +11,14 @@
 //! with other tokens ([`Grid`](crate::Grid)) have them all in full. Activations are not counted, nor is
 //! what a cache fails to keep.
 
+mod class;
 mod labels;
 mod marks;
 mod record;
 mod watch;
 
 pub use crate::book::Demand;
+pub use class::Class;
 pub(crate) use record::Recorder;
 pub(crate) use watch::Watch;
 
@@ -78,6 +80,8 @@ pub enum What<'a> {
     Operator {
         /// `qkv`, `attend`, `rms_norm`.
         name: &'a str,
+        /// The kind of work.
+        class: Class,
         /// Rows of the step that it works on, over all threads.
         rows: usize,
         /// What it asks of this thread.
@@ -173,14 +177,15 @@ impl Profile {
             BEGIN => (None, meeting(STEP_BEGINS)),
             MET => (None, meeting(GROUPS_MEET)),
             event => match &self.labels.program_of(thread, part.variant)[event as usize] {
-                Label::Operator { name, layer, domain, cost } => {
+                Label::Operator { name, class, layer, domain, cost } => {
                     let rows = part.extent.rows(match domain {
                         Domain::Tokens | Domain::Slots(_) => RowsOf::Tokens,
                         Domain::Outputs => RowsOf::Outputs,
                     });
                     let demand = self.labels.demand(thread, cost, rows, part);
                     let name = self.labels.text(*name);
-                    (*layer, What::Operator { name, rows: rows as usize, demand })
+                    let (class, rows) = (*class, rows as usize);
+                    (*layer, What::Operator { name, class, rows, demand })
                 }
                 Label::Wait { after, layer, scope, because } => {
                     let (after, because) = (self.labels.text(*after), self.labels.text(*because));

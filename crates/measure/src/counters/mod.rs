@@ -50,11 +50,15 @@ pub enum Event {
     Instructions,
     /// Cycles of the core (`cycles`).
     Cycles,
+    /// Cycles of the bus, whose rate does not change with the core's (`bus-cycles`).
+    BusCycles,
     /// Loads that looked into the last cache (`LLC-loads`).
     CacheLoads,
     /// Of these, that did not find their line there (`LLC-load-misses`).
     CacheLoadMisses,
-    /// Loads whose page was not in the buffer of translations (`dTLB-load-misses`).
+    /// Loads that looked into the buffer of translations (`dTLB-loads`).
+    TlbLoads,
+    /// Of these, that did not find their page there (`dTLB-load-misses`).
     TlbLoadMisses,
     /// Loads that were served by memory (`node-loads`).
     NodeLoads,
@@ -70,11 +74,13 @@ pub enum Event {
 
 impl Event {
     /// All of them.
-    pub const ALL: [Event; 10] = [
+    pub const ALL: [Event; 12] = [
         Event::Instructions,
         Event::Cycles,
+        Event::BusCycles,
         Event::CacheLoads,
         Event::CacheLoadMisses,
+        Event::TlbLoads,
         Event::TlbLoadMisses,
         Event::NodeLoads,
         Event::NodeLoadMisses,
@@ -88,8 +94,10 @@ impl Event {
         match self {
             Event::Instructions => "instructions",
             Event::Cycles => "cycles",
+            Event::BusCycles => "bus-cycles",
             Event::CacheLoads => "LLC-loads",
             Event::CacheLoadMisses => "LLC-load-misses",
+            Event::TlbLoads => "dTLB-loads",
             Event::TlbLoadMisses => "dTLB-load-misses",
             Event::NodeLoads => "node-loads",
             Event::NodeLoadMisses => "node-load-misses",
@@ -109,11 +117,13 @@ impl Event {
         let (kind, config) = match self {
             Event::Cycles => (HARDWARE, 0),
             Event::Instructions => (HARDWARE, 1),
+            Event::BusCycles => (HARDWARE, 6),
             Event::TaskClock => (SOFTWARE, 1),
             Event::PageFaults => (SOFTWARE, 2),
             Event::ContextSwitches => (SOFTWARE, 3),
             Event::CacheLoads => (HW_CACHE, last_level),
             Event::CacheLoadMisses => (HW_CACHE, last_level | miss),
+            Event::TlbLoads => (HW_CACHE, data_tlb),
             Event::TlbLoadMisses => (HW_CACHE, data_tlb | miss),
             Event::NodeLoads => (HW_CACHE, node),
             Event::NodeLoadMisses => (HW_CACHE, node | miss),
@@ -355,6 +365,17 @@ mod tests {
         if let Some(instructions) = of(Event::Instructions) {
             assert!(instructions > 20e6, "{counts:?}");
         }
+    }
+
+    #[test]
+    fn events_have_the_kernels_numbers() {
+        // `perf_event.h`: PERF_TYPE_HARDWARE 0, HW_CACHE 3; PERF_COUNT_HW_BUS_CYCLES 6, HW_CACHE_DTLB 3.
+        let of = |event: Event| (event.attr().kind, event.attr().config[0]);
+        assert_eq!(of(Event::BusCycles), (0, 6));
+        assert_eq!([Event::TlbLoads, Event::TlbLoadMisses].map(of), [(3, 3), (3, 3 | 1 << 16)]);
+        let mut all = Event::ALL.map(of);
+        all.sort_unstable();
+        assert!(all.windows(2).all(|pair| pair[0] != pair[1]), "{all:?}");
     }
 
     #[test]

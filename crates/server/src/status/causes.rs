@@ -72,8 +72,8 @@ impl From<Worked> for Engine {
 }
 
 pub(super) fn contention(company: Company) -> Contention {
-    let Company { left_out, steps, steps_without, delayed } = company;
-    Contention { left_out, steps, steps_without, delayed }
+    let Company { left_out, steps, steps_without, watched, delayed } = company;
+    Contention { left_out, steps, steps_without, watched, delayed }
 }
 
 #[cfg(test)]

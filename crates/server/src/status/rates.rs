@@ -197,6 +197,7 @@ mod tests {
             global_waits: ms(50),
             tasks: 10,
             stolen_tasks: 2,
+            left_tasks: 5,
             misplaced: Some((3, 9)),
             each: vec![thread(9, 4, 600), thread(4, 5, 50)],
             ..before.clone()

@@ -132,7 +132,7 @@ async fn figures_add_up() {
         assert!(value(&format!("arclight:{figure}_total"), &replica) > 0., "{figure}");
     }
     assert!(value("arclight:node_wait_seconds_total", &[("scope", "node")]) > 0.);
-    for figure in ["node_tasks", "node_stolen_tasks"] {
+    for figure in ["node_tasks", "node_stolen_tasks", "node_left_tasks"] {
         value(&format!("arclight:{figure}_total"), &replica);
     }
     // Every line is a comment or a sample, and every sample's family has a type.

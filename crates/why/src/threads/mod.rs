@@ -4,7 +4,7 @@
 //! The reports of the command line and the status of a server have the same thresholds and sentences; their counts come
 //! from different sources.
 
-use crate::Cause;
+use crate::{Cause, NoShare, beaten_memory, share};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use topology::{CpuId, percent};
@@ -183,12 +183,19 @@ impl Work {
         mean(self.seats().filter(|seat| is_one(seat.group)).map(|seat| seat.did.working))
     }
 
-    /// The share of its limit at which a node is read while its threads work.
+    /// The share of its limit at which a node is read; `Err` if it is read faster than that, or has none.
+    fn of_limit(&self, group: &GroupWork) -> Result<f64, NoShare> {
+        let limit = group.limit.ok_or(NoShare::Unmeasured)?;
+        share(group.read, limit, beaten_memory(self.step_bytes, self.cache_bytes))
+    }
+
+    /// The same while its threads work.
     fn near_limit(&self, group: &GroupWork) -> Option<f64> {
+        let of = self.of_limit(group).ok()?;
         let working = mean(group.threads.iter().map(|thread| thread.working));
-        let working = if self.cpus_shared { 1.0 } else { working.max(0.01) };
-        // The limit is a measurement, too: a rate slightly above it counts as the limit.
-        Some((group.read / group.limit.filter(|limit| *limit > 0.0)? / working).min(1.0))
+        let working = if self.cpus_shared { 1.0 } else { working };
+        // More than the limit while they work: then only the share of all the time is certain.
+        Some(share(of, working, NoShare::Memory).unwrap_or(of))
     }
 
     fn far_share(&self) -> Option<f64> {
@@ -206,14 +213,17 @@ impl Work {
         if self.is_cached() || far || near < NEAR_LIMIT {
             return None;
         }
+        let of = self.of_limit(group).ok()?;
+        let working = match near > of {
+            true => format!(" ({} while its threads work)", percent(near)),
+            false => String::new(),
+        };
         let text = format!(
-            "Memory bounds the work: node {} is read at {} of the {} that it can deliver, {} of it ({} while its threads \
-             work).",
+            "Memory bounds the work: node {} is read at {} of the {} that it can deliver, {} of it{working}.",
             group.node,
             rate(group.read),
             rate(limit),
-            percent((group.read / limit).min(1.0)),
-            percent(near),
+            percent(of),
         );
         Some(Cause::new(
             text,
@@ -398,10 +408,11 @@ impl Work {
 
     /// The sentence for work without a cause. The shares are those of the caller's report: of the time, `working` and
     /// `waiting`, and of its memory's limit, the rate at which the node of the slowest thread was read.
-    pub fn nothing(&self, working: f64, waiting: f64, of_limit: f64) -> Cause {
-        let memory = match self.is_cached() {
-            true => "what a step reads fits into the caches".to_owned(),
-            false => format!("memory is read at {} of its limit", percent(of_limit)),
+    pub fn nothing(&self, working: f64, waiting: f64, of_limit: Result<f64, NoShare>) -> Cause {
+        let memory = match of_limit {
+            _ if self.is_cached() => "what a step reads fits into the caches".to_owned(),
+            Ok(share) => format!("memory is read at {} of its limit", percent(share)),
+            Err(why) => format!("of memory it is {why}"),
         };
         let (working, waiting) = (percent(working), percent(waiting));
         let text = format!(
@@ -481,7 +492,9 @@ pub struct Contention {
     pub steps: Duration,
     /// Time of the steps that left out at least one CPU.
     pub steps_without: Duration,
-    /// For each CPU, the time for which its thread was ready and another program ran.
+    /// The time in which delays were counted: the steps and what was between them.
+    pub watched: Duration,
+    /// For each CPU, the time of it for which its thread was ready and another program ran.
     pub delayed: BTreeMap<CpuId, Duration>,
 }
 
@@ -493,7 +506,9 @@ impl Contention {
             return None;
         }
         let without = self.steps_without.as_secs_f64() / steps;
-        let delays = self.delayed.iter().map(|(cpu, time)| (time.as_secs_f64() / steps, cpu.0));
+        let watched = self.watched.as_secs_f64();
+        let of_time = |time: &Duration| ratio(time.as_secs_f64(), watched);
+        let delays = self.delayed.iter().filter_map(|(cpu, time)| Some((of_time(time)?, cpu.0)));
         let worst = delays.max_by(|a, b| a.0.total_cmp(&b.0));
         // Threads do not wait for a core that is left out. The sentence is about the larger of both shares.
         let late = worst.map_or(0.0, |(share, _)| share);

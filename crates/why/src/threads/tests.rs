@@ -165,6 +165,17 @@ fn memory_near_its_limit_bounds_the_work_unless_caches_serve_it() {
     );
     let cached = Work { cache_bytes: 2 * STEP, ..near.clone() };
     assert!(only(&cached).starts_with("Computing bounds it: "));
+    // At 95 % of the limit over all the time, and by that beyond it while threads work.
+    near.groups[0].read = 9.5e9;
+    assert!(only(&near).ends_with("10.0 GB/s that it can deliver, 95 % of it."));
+    // A limit that is beaten says nothing.
+    near.groups[0].read = 10.1e9;
+    assert_eq!(near.causes(), []);
+    let why = near.of_limit(&near.groups[0]);
+    assert_eq!(why, Err(NoShare::Memory));
+    assert!(near.nothing(0.9, 0.1, why).text.ends_with(
+        "and of memory it is faster than the probe of the memory, which was disturbed: no share."
+    ));
     near.groups[0].limit = None;
     assert_eq!(near.causes(), []);
 }
@@ -221,12 +232,12 @@ fn computing_has_the_share_of_the_peak() {
 fn work_without_a_cause_has_the_figures_of_its_report() {
     let fine = work(vec![group(0, &[0.9])]);
     assert_eq!(
-        fine.nothing(0.9, 0.1, 0.54).to_string(),
+        fine.nothing(0.9, 0.1, Ok(0.54)).to_string(),
         "Nothing stands out: threads work 90 % of the time and wait 10 %, and memory is read at 54 % of its limit."
     );
     let cached = Work { cache_bytes: 2 * STEP, ..fine };
     assert!(
-        cached.nothing(0.9, 0.1, 0.0).text.ends_with("what a step reads fits into the caches.")
+        cached.nothing(0.9, 0.1, Ok(0.0)).text.ends_with("what a step reads fits into the caches.")
     );
 }
 
@@ -244,13 +255,14 @@ fn what_is_between_steps_is_told_from_a_quarter_of_the_time_on() {
 #[test]
 fn cores_that_others_are_busy_on_are_named() {
     let seconds = Duration::from_secs;
-    let mut company = Contention { steps: seconds(100), ..Contention::default() };
+    let mut company =
+        Contention { steps: seconds(90), watched: seconds(100), ..Contention::default() };
     assert_eq!(company.cause(), None);
     company.delayed.insert(CpuId(2), seconds(1));
     company.delayed.insert(CpuId(7), seconds(3));
     let text = company.cause().unwrap().text;
     assert!(text.starts_with("The thread on CPU 7 was not let run for 3.0 % of"), "{text}");
-    company.steps_without = seconds(71);
+    company.steps_without = seconds(64);
     company.left_out = vec![CpuId(2), CpuId(7)];
     let text = company.cause().unwrap().text;
     let words = "busy on CPUs 2, 7: the steps of 71 % of the time went without them, which is faster than to wait for them.";

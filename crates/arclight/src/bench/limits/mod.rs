@@ -3,8 +3,9 @@
 //! Without a model, [`command`] prints what the machine does at best. For a model:
 //!
 //! Bandwidth: what the threads of the model's pool read from buffers beside them ([`ReadProbe`]).
-//! Peak: every thread runs the kernels' own multiply instructions on registers. All threads begin
-//! together, and of several passes, spread over the run, the best counts.
+//! Peak: every thread runs the kernels' own multiply instructions on registers. All threads work in the same short
+//! windows, and of those of several passes, spread over the run, the best counts. Work that beats its limit has no share
+//! of it ([`why::share`]).
 //!
 //! Work: what the book of the compiled program says that a step needs ([`Needs`](graph::Needs)): every
 //! weight that it multiplies by (in the packed layout, padding included) and the keys and values that it
@@ -17,12 +18,13 @@ mod table;
 
 use crate::bench_sync::pools::pool;
 use crate::error::Error;
-use crate::report::reads::{ReadProbe, Reads};
+use crate::report::reads::{ReadProbe, Reads, cache_bytes};
 use arclight_engine::Engine;
 use graph::Demand;
 use kernels::{Kernels, Product, Products};
 use peak::PeakProbe;
 use topology::{Group, Machine};
+use why::NoShare;
 
 /// Passes on a quiet machine differ by less.
 const MOVED: f64 = 0.1;
@@ -36,6 +38,8 @@ pub(crate) struct Limits {
     pub(crate) slowest_read: f64,
     /// Multiply-accumulates per second, but for products that [`Product::Int8`] stands for.
     pub(crate) macs: Products<Option<f64>>,
+    /// Bytes of the machine's caches.
+    pub(crate) caches: u64,
 }
 
 impl Limits {
@@ -83,10 +87,19 @@ impl Limits {
         (work.bytes as f64 / self.read, compute)
     }
 
-    /// The least seconds for some work: memory and multipliers are busy at the same time.
-    pub(crate) fn floor(&self, work: Demand) -> f64 {
-        let (memory, compute) = self.least(work);
-        memory.max(compute)
+    /// Some work of steps that read `step_bytes` each, as a share of what can be done in its `seconds`.
+    ///
+    /// # Errors
+    /// The work is faster than that.
+    pub(crate) fn share(
+        &self,
+        work: Demand,
+        seconds: f64,
+        step_bytes: u64,
+    ) -> Result<f64, NoShare> {
+        let mut floor = Floor::default();
+        floor.add(work, *self);
+        Floor { step_bytes, ..floor }.share(seconds, self)
     }
 }
 
@@ -94,6 +107,7 @@ impl Limits {
 pub(crate) struct Probe {
     reads: ReadProbe,
     peaks: Vec<PeakProbe>,
+    caches: u64,
 }
 
 impl Probe {
@@ -101,7 +115,8 @@ impl Probe {
     pub(crate) fn new(engine: &mut Engine, machine: &Machine) -> Result<Probe, Error> {
         let (kernels, groups) = (engine.kernels(), engine.plan().group_threads());
         let reads = ReadProbe::new(engine.pool(), groups, machine)?;
-        Ok(Probe { reads, peaks: PeakProbe::all(kernels) })
+        let caches = cache_bytes(machine);
+        Ok(Probe { reads, peaks: PeakProbe::all(kernels), caches })
     }
 
     /// One pass of every probe.
@@ -114,8 +129,8 @@ impl Probe {
     /// The best so far.
     pub(crate) fn limits(&self) -> Limits {
         let reads = self.reads.reads();
-        let mut limits =
-            Limits { read: reads.all, slowest_read: reads.slowest, ..Limits::default() };
+        let (read, slowest_read) = (reads.all, reads.slowest);
+        let mut limits = Limits { read, slowest_read, caches: self.caches, ..Limits::default() };
         for peak in &self.peaks {
             limits.macs[peak.product()] = Some(peak.best());
         }
@@ -154,6 +169,8 @@ pub(crate) struct Floor {
     memory: f64,
     /// Seconds that the multiplications of all steps take at the peak.
     pub(crate) compute: f64,
+    /// Bytes that a step reads, at most.
+    step_bytes: u64,
 }
 
 impl Floor {
@@ -162,8 +179,21 @@ impl Floor {
         if 2.0 * self.memory > self.seconds { "memory" } else { "compute" }
     }
 
+    /// The share of work that takes so many seconds.
+    ///
+    /// # Errors
+    /// The work is faster than the machine was found to be.
+    pub(crate) fn share(&self, seconds: f64, limits: &Limits) -> Result<f64, NoShare> {
+        let beaten = match self.bound() {
+            "memory" => why::beaten_memory(self.step_bytes, limits.caches),
+            _ => NoShare::Cores,
+        };
+        why::share(self.seconds, seconds, beaten)
+    }
+
     /// Adds the least time of a step.
     pub(crate) fn add(&mut self, step: Demand, limits: Limits) {
+        self.step_bytes = self.step_bytes.max(step.bytes);
         let (memory, compute) = limits.least(step);
         self.seconds += memory.max(compute);
         self.compute += compute;
@@ -178,7 +208,8 @@ impl Floor {
         let share = floors.iter().map(|f| f.memory / f.seconds).sum::<f64>();
         let compute = floors.iter().map(|f| f.compute / f.seconds).sum::<f64>();
         let of = |share: f64| seconds * share / floors.len() as f64;
-        Floor { seconds, memory: of(share), compute: of(compute) }
+        let step_bytes = floors.iter().map(|f| f.step_bytes).sum();
+        Floor { seconds, memory: of(share), compute: of(compute), step_bytes }
     }
 }
 
@@ -194,7 +225,7 @@ mod tests {
             Product::F16 | Product::F32 => Some(1e8),
             _ => None,
         };
-        Limits { read, slowest_read: read, macs: Products::new(rate) }
+        Limits { read, slowest_read: read, macs: Products::new(rate), caches: 1_000_000 }
     }
 
     fn floor(sequences: usize, past: usize, outputs: usize, limits: Limits) -> Floor {
@@ -226,5 +257,11 @@ mod tests {
         let floor = floor(2, 0, 2, limits(1e8));
         assert!((floor.seconds - 6.002e6 / 1e8).abs() < 1e-9, "{floor:?}");
         assert_eq!(floor.bound(), "memory");
+        // What beats its limit has no share, for the reason of what bounds it.
+        assert_eq!(deep.share(0.060, &limits(1e9)), Ok(0.5));
+        assert_eq!(deep.share(0.029, &limits(1e9)), Err(NoShare::Cores));
+        assert_eq!(floor.share(0.05, &limits(1e8)), Err(NoShare::Memory));
+        let cached = Limits { caches: 7_000_000, ..limits(1e8) };
+        assert_eq!(floor.share(0.05, &cached), Err(NoShare::Cached));
     }
 }
