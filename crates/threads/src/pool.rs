@@ -238,11 +238,10 @@ impl Pool {
     }
 
     /// Puts the threads into other groups, on other CPUs, with other levels: the same threads, which are not stopped.
-    /// Statistics begin anew. What is returned [puts them back](Self::restore).
+    /// Statistics start at zero. The result [puts them back](Self::restore).
     ///
     /// # Errors
-    /// Those of [`Self::new`] but for threads; another number of threads, or pinned threads that are to be free or the
-    /// other way round. Nothing is changed then.
+    /// Those of [`Self::new`] except threads; another number of threads, or another choice whether they are pinned. Nothing is changed then.
     pub fn regroup(&mut self, spec: &PoolSpec) -> Result<Grouping, Error> {
         let cpus = spec.cpus();
         if cpus.len() != self.threads() {
@@ -270,7 +269,7 @@ impl Pool {
     }
 
     /// A last job in the present groups: every thread is pinned where it belongs and waits for the next job in the
-    /// others. What it was woken from lives until it has left.
+    /// others. The groups that it leaves live until it has left them.
     fn go_to(&mut self, groups: Grouping) -> (Grouping, Mutex<Vec<Warning>>) {
         let Grouping { shared: next, cpus } = groups;
         for (id, before) in next.ids.iter().zip(&self.shared.ids) {

@@ -39,7 +39,7 @@ pub struct PoolSpec {
 /// for models (ZigLlama). The system gives pages to what is used of it, some tens of KiB.
 pub const STACK: usize = 2 << 20;
 
-/// The least stack of a thread.
+/// Minimum stack of a thread.
 pub const LEAST_STACK: usize = 256 << 10;
 
 impl PoolSpec {
@@ -167,7 +167,7 @@ pub enum Error {
         "a stack of {bytes} bytes is too small for the thread pool's threads: they need at least {} KiB", LEAST_STACK >> 10
     )]
     SmallStack {
-        /// What was asked for.
+        /// The requested size.
         bytes: usize,
     },
     /// Regrouping cannot start or end threads.

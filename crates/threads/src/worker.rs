@@ -47,13 +47,13 @@ pub struct Worker {
     view: View,
     /// What it did after its last wait.
     since: Since,
-    /// Where it waits for the next job, if groups change after this one.
+    /// Groups of the next job, if they change after this one.
     next: Option<Next>,
     /// A worker is its thread: it cannot be sent to another one.
     not_send: PhantomData<*const ()>,
 }
 
-/// What threads share from the next job on, and the state of the gate at which this one waits for it.
+/// Shared state of the groups from the next job on, and the state of the gate at which the thread waits for that job.
 pub(crate) type Next = (Arc<Shared>, Seen);
 
 /// What a thread did since it last waited.
@@ -83,7 +83,7 @@ impl Worker {
         self.next = Some((groups, seen));
     }
 
-    /// What [`Self::go_to`] was told in this job.
+    /// The argument of [`Self::go_to`] in this job, if there was such a call.
     pub(crate) fn take_next(&mut self) -> Option<Next> {
         self.next.take()
     }

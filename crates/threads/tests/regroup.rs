@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use arclight_threads::{Error, LEAST_STACK, Pool, PoolSpec, Scope, View};
 use topology::{CpuId, Group};
 
-/// Groups of so many threads, wherever the system lets them run.
+/// Groups of these sizes, wherever the system lets them run.
 fn spec(sizes: &[usize], levels: &[&[usize]]) -> PoolSpec {
     let groups = sizes.iter().map(|&size| Group::unbound(vec![CpuId(0); size])).collect();
     let levels = levels.iter().map(|level| level.to_vec()).collect();
