@@ -57,7 +57,7 @@ pub(crate) struct PlaceArgs {
     /// long as they are
     #[arg(long)]
     pub(crate) fixed_cores: bool,
-    /// Stack of each thread that computes, for kernels written elsewhere that need more than 2M; at least 256K
+    /// Stack of each thread that computes, 256K to 1G, for kernels written elsewhere that need more than 2M
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) stack_size: Option<u64>,
     /// At every wait let all nodes wait for each other, to see what waiting apart gains

@@ -128,7 +128,7 @@ impl Error {
                 Engine::ContextTooLong { .. }
                 | Engine::Zero(_)
                 | Engine::Isolated(_)
-                | Engine::Graph(graph::Error::Pool(threads::Error::SmallStack { .. }))
+                | Engine::Graph(graph::Error::Pool(threads::Error::Stack { .. }))
                 | Engine::BadSampler { .. }
                 | Engine::Isa(_),
             ) => 2,

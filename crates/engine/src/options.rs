@@ -135,7 +135,7 @@ pub struct LoadOptions {
     pub stage: Option<StageOptions>,
     /// Leaves the affinity of threads alone.
     pub no_pin: bool,
-    /// Bytes of the stack of each thread that computes, except the calling one. Default: 2 MiB; at least 256 KiB.
+    /// Bytes of the stack of each thread that computes, except the calling one. 256 KiB to 1 GiB. Default: 2 MiB.
     pub stack: Option<usize>,
     /// Takes all steps with all cores, also with those that other programs are busy on.
     pub fixed_cores: bool,

@@ -57,7 +57,7 @@ pub use clock::{Clock, Moment, thread_time};
 pub use delay::CpuTime;
 pub use leader::unpinned;
 pub use pool::{Grouping, Pool};
-pub use spec::{Error, LEAST_STACK, Panicked, PoolSpec, STACK, Spin, Warning};
+pub use spec::{Error, LEAST_STACK, MOST_STACK, Panicked, PoolSpec, STACK, Spin, Warning};
 pub use stats::{Jobs, TaskCounts, ThreadStats, Waits};
 pub use tasks::report::{HEALTH, Health, TaskReport, TaskWarning, Trouble};
 pub use tasks::{Homes, Policy};

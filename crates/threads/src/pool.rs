@@ -17,7 +17,7 @@ use crate::hub::{Hub, Lines, Member, Poisoned};
 use crate::leader::{Leader, Trouble};
 use crate::levels::Levels;
 use crate::page::OwnPage;
-use crate::spec::{AUTO_SPIN, Error, LEAST_STACK, Panicked, PoolSpec, Spin, Warning};
+use crate::spec::{AUTO_SPIN, Error, LEAST_STACK, MOST_STACK, Panicked, PoolSpec, Spin, Warning};
 use crate::stats::{Counters, ThreadStats};
 use crate::sync::Padded;
 use crate::tasks::round::{Desk, Desks};
@@ -180,11 +180,11 @@ impl Pool {
     /// Starts the threads and waits until they are pinned.
     ///
     /// # Errors
-    /// A specification without threads, with too small a stack, or with tables of distances or levels that do not fit its
+    /// A specification without threads, with too small or too large a stack, or with tables of distances or levels that do not fit its
     /// groups; threads or memory that the system refuses. A CPU to which a thread cannot be pinned is a [warning](Self::warnings).
     pub fn new(spec: &PoolSpec) -> Result<Self, Error> {
-        if spec.stack < LEAST_STACK {
-            return Err(Error::SmallStack { bytes: spec.stack });
+        if !(LEAST_STACK..=MOST_STACK).contains(&spec.stack) {
+            return Err(Error::Stack { bytes: spec.stack });
         }
         let shared = Arc::new(Shared::new(spec)?);
         let (cpus, all) = (spec.cpus(), shared.hub.levels().all());

@@ -30,7 +30,7 @@ pub struct PoolSpec {
     /// At least one of every group does, and no group has fewer at one level than at the one before.
     /// All threads are always one more level, the last. Empty if every job is for all.
     pub levels: Vec<Vec<usize>>,
-    /// Bytes of the stack of each thread but the leader, which has its own; at least [`LEAST_STACK`]. A pool that is
+    /// Bytes of the stack of each thread but the leader, which has its own: [`LEAST_STACK`] to [`MOST_STACK`]. A pool that is
     /// [regrouped](crate::Pool::regroup) keeps its threads, and so their stacks.
     pub stack: usize,
 }
@@ -41,6 +41,9 @@ pub const STACK: usize = 2 << 20;
 
 /// Minimum stack of a thread.
 pub const LEAST_STACK: usize = 256 << 10;
+
+/// Maximum stack of a thread: address space of many threads still fits, and sizes do not overflow in the C library.
+pub const MOST_STACK: usize = 1 << 30;
 
 impl PoolSpec {
     /// The CPUs of all threads.
@@ -162,11 +165,9 @@ pub enum Error {
         /// How many the level before it takes.
         below: usize,
     },
-    /// A stack that threads could overflow.
-    #[error(
-        "a stack of {bytes} bytes is too small for the thread pool's threads: they need at least {} KiB", LEAST_STACK >> 10
-    )]
-    SmallStack {
+    /// A stack that threads could overflow, or that no thread can use.
+    #[error("a stack of {bytes} bytes for each thread of the pool: use 256 KiB to 1 GiB, as in 2M")]
+    Stack {
         /// The requested size.
         bytes: usize,
     },

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use arclight_threads::{Error, LEAST_STACK, Pool, PoolSpec, Scope, View};
+use arclight_threads::{Error, LEAST_STACK, MOST_STACK, Pool, PoolSpec, Scope, View};
 use topology::{CpuId, Group};
 
 /// Groups of these sizes, wherever the system lets them run.
@@ -118,10 +118,11 @@ fn groups_that_the_threads_cannot_go_to_change_nothing() {
 
 #[test]
 fn threads_have_the_stack_that_was_asked_for() {
-    let small = PoolSpec { stack: LEAST_STACK - 1, ..spec(&[2], &[]) };
-    let error = Pool::new(&small).err().unwrap();
-    assert!(matches!(error, Error::SmallStack { bytes } if bytes == LEAST_STACK - 1), "{error}");
-    assert!(error.to_string().contains("at least 256 KiB"), "{error}");
+    for stack in [0, LEAST_STACK - 1, MOST_STACK + 1, usize::MAX] {
+        let error = Pool::new(&PoolSpec { stack, ..spec(&[2], &[]) }).err().unwrap();
+        assert!(matches!(error, Error::Stack { bytes } if bytes == stack), "{error}");
+        assert!(error.to_string().contains("256 KiB to 1 GiB"), "{error}");
+    }
     // More than threads have by default.
     let mut pool = Pool::new(&PoolSpec { stack: 32 << 20, ..spec(&[2], &[]) }).unwrap();
     // Not part of the job's own frame: the leader has the stack of this thread.

@@ -92,8 +92,10 @@ fn threads_and_nodes_that_cannot_be() {
     }
     let line = fails(2, &["run", tiny(), "-p", "a", "--numa", "nearest"]);
     assert!(line.contains("isolate") && line.contains("distribute"), "{line}");
-    let line = fails(2, &["run", tiny(), "-p", "a", "--stack-size", "255K"]);
-    assert!(line.contains("at least 256 KiB"), "{line}");
+    for size in ["255K", "1025M", "9999999T"] {
+        let line = fails(2, &["run", tiny(), "-p", "a", "--stack-size", size]);
+        assert!(line.contains("256 KiB to 1 GiB"), "{line}");
+    }
     let line = fails(2, &["bench", tiny(), "-t", "1,0"]);
     assert!(line.contains("'1,0'"), "{line}");
     let line = fails(2, &["graph", tiny(), "--layer", "2"]);
