@@ -57,6 +57,9 @@ pub(crate) struct PlaceArgs {
     /// long as they are
     #[arg(long)]
     pub(crate) fixed_cores: bool,
+    /// Stack of each thread that computes, 256K to 1G, for kernels written elsewhere that need more than 2M
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(crate) stack_size: Option<u64>,
     /// At every wait let all nodes wait for each other, to see what waiting apart gains
     #[arg(long)]
     pub(crate) sync_a: bool,
@@ -129,6 +132,10 @@ pub(crate) enum NumaArg {
     Interleave,
     /// One copy, wherever the system puts it
     Off,
+    /// Cores and memory of one node: the first that may be used, or that of --nodes (node 2: `--nodes 2,`)
+    Isolate,
+    /// Over all nodes: another name of auto
+    Distribute,
 }
 
 /// Page sizes by their names.
@@ -165,12 +172,13 @@ impl PlaceArgs {
     /// Adds these to the options of loading.
     pub(crate) fn apply(&self, options: &mut LoadOptions) {
         options.numa = match self.numa {
-            NumaArg::Auto => Numa::Auto,
+            NumaArg::Auto | NumaArg::Distribute => Numa::Auto,
             NumaArg::Tp => Numa::TensorParallel,
             NumaArg::Pp => Numa::Pipeline,
             NumaArg::Mirror => Numa::Mirror,
             NumaArg::Interleave => Numa::Interleave,
             NumaArg::Off => Numa::Off,
+            NumaArg::Isolate => Numa::Isolate,
         };
         match &self.nodes {
             Some(NodesArg::Count(n)) => options.nodes = Some(*n),
@@ -179,6 +187,7 @@ impl PlaceArgs {
         }
         options.on_cpus.clone_from(&self.cpus);
         options.fixed_cores = self.fixed_cores;
+        options.stack = self.stack_size.map(|size| usize::try_from(size).unwrap_or(usize::MAX));
         options.sync = if self.sync_a { Sync::Global } else { Sync::Derived };
         options.tasks = Some(self.tasks.into());
         options.reading = self.load.into();

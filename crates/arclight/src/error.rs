@@ -127,6 +127,8 @@ impl Error {
             Error::Engine(
                 Engine::ContextTooLong { .. }
                 | Engine::Zero(_)
+                | Engine::Isolated(_)
+                | Engine::Graph(graph::Error::Pool(threads::Error::Stack { .. }))
                 | Engine::BadSampler { .. }
                 | Engine::Isa(_),
             ) => 2,

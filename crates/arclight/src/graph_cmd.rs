@@ -4,7 +4,7 @@ use crate::args::{ModelArg, count};
 use crate::error::Error;
 use crate::load;
 use clap::Args;
-use graph::{Gather, Graph, LayerListing, Plan, Variant};
+use graph::{Gather, Graph, Header, LayerListing, Plan, Variant};
 use std::io::Write;
 use topology::{CpuId, Group};
 
@@ -23,8 +23,8 @@ pub(crate) struct GraphArgs {
     /// The form for many tokens at once, instead of the form for one
     #[arg(long)]
     prefill: bool,
-    /// List the headers of all tensors instead: type, shape, operation, placement over the nodes, and what each is
-    /// made of
+    /// List the headers of all tensors instead: type, shape, bytes, operation, how nodes share it (a weight by its rows or
+    /// columns), bytes on each node, and what it is made of
     #[arg(long, conflicts_with = "prefill")]
     tensors: bool,
 }
@@ -65,11 +65,7 @@ pub(crate) fn run(args: &GraphArgs) -> Result<(), Error> {
 /// Lists headers: all, or those of a layer.
 fn list(graph: &Graph, layer: Option<usize>) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
-    writeln!(
-        out,
-        "{:<32} {:<7} {:<16} {:<12} {:<10} made of",
-        "tensor", "type", "shape", "operation", "placement"
-    )?;
+    writeln!(out, "{}", Header::titles())?;
     let headers = graph.headers();
     let mut wanted = headers.iter().filter(|header| layer.is_none_or(|_| header.layer == layer));
     Ok(wanted.try_for_each(|header| writeln!(out, "{header}"))?)

@@ -175,6 +175,11 @@ pub enum Error {
     /// A size of zero.
     #[error("{0} must be at least one")]
     Zero(&'static str),
+    /// Several nodes for a mode that uses one.
+    #[error(
+        "--numa isolate uses one memory node, and not {0}: name it, as in --nodes 2, (with the comma)"
+    )]
+    Isolated(usize),
     /// The prompt leaves no room for an answer.
     #[error(
         "the prompt has {tokens} tokens, but the context holds {context}: shorten it or use a larger --ctx"

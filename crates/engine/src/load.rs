@@ -97,7 +97,16 @@ pub(crate) struct Loaded {
 /// What the options leave of a machine.
 pub(crate) fn restrict(machine: &Machine, options: &LoadOptions) -> Result<Machine, Error> {
     let nodes = options.on_nodes.as_ref().map(|n| n.as_slice());
-    Ok(machine.restrict(nodes, options.on_cpus.as_ref())?)
+    let isolate = options.numa == Numa::Isolate;
+    let asked = nodes.map(<[_]>::len).or(options.nodes);
+    if let Some(nodes) = asked.filter(|&nodes| isolate && nodes > 1) {
+        return Err(Error::Isolated(nodes));
+    }
+    let machine = machine.restrict(nodes, options.on_cpus.as_ref())?;
+    match machine.usable_nodes().next().map(|node| node.id) {
+        Some(first) if isolate => Ok(machine.restrict(Some(&[first]), None)?),
+        _ => Ok(machine),
+    }
 }
 
 /// Loads the model in `file` on a machine that is [restricted](restrict) already. Soon after `stop`
@@ -126,7 +135,7 @@ pub(crate) fn load(
 
 fn mode(options: &LoadOptions) -> Mode {
     match options.numa {
-        Numa::Auto | Numa::TensorParallel => Mode::TensorParallel,
+        Numa::Auto | Numa::TensorParallel | Numa::Isolate => Mode::TensorParallel,
         Numa::Pipeline => Mode::Pipeline,
         Numa::Mirror => Mode::Mirror,
         Numa::Interleave => Mode::Interleave,
@@ -180,6 +189,7 @@ fn prepare(
         sync: options.sync,
         tasks: options.tasks.or(usual.tasks),
         stats: options.stats,
+        stack: options.stack.unwrap_or(usual.stack),
         ..usual
     };
     let shares = match mode {

@@ -28,6 +28,9 @@ pub enum Numa {
     Interleave,
     /// One copy, wherever the system puts it.
     Off,
+    /// The cores and the memory of one node: the first that may be used, unless
+    /// [`LoadOptions::on_nodes`] names another.
+    Isolate,
 }
 
 /// How the bytes of a model file come into memory.
@@ -132,6 +135,8 @@ pub struct LoadOptions {
     pub stage: Option<StageOptions>,
     /// Leaves the affinity of threads alone.
     pub no_pin: bool,
+    /// Bytes of the stack of each thread that computes, except the calling one. 256 KiB to 1 GiB. Default: 2 MiB.
+    pub stack: Option<usize>,
     /// Takes all steps with all cores, also with those that other programs are busy on.
     pub fixed_cores: bool,
     /// How threads share tiles of attention, and of products while a thread is late ([`graph::Plan::tasks`]). Default:

@@ -70,8 +70,10 @@ impl<'a> Builder<'a> {
         widths: &[usize],
     ) -> Bundle {
         let g = &mut self.graph;
-        let append =
-            Append::of(g.tables.bundles.last().map_or(0, |b| b.widths.len()), widths.len());
+        let tensors = |bundle: &BundleInfo| bundle.widths.len();
+        let operands = op.inputs().into_iter().map(|bundle| tensors(g.bundle(bundle))).max();
+        let before = operands.or(g.tables.bundles.last().map(tensors)).unwrap_or(0);
+        let append = Append::of(before, widths.len());
         let width = match placement {
             Placement::Split => widths.iter().sum(),
             _ => widths[0],

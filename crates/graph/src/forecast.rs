@@ -121,7 +121,9 @@ impl<'a> Forecast<'a> {
             compile(instrs, &buffers, self.graph.nodes(), self.plan.sync)
                 .iter()
                 .map(|stage| TaskStage {
-                    tasks: stage.instrs.iter().map(|i| self.task(i, places.clone())).collect(),
+                    tasks: (stage.instrs.iter().filter(|instr| instr.view().is_none()))
+                        .map(|instr| self.task(instr, places.clone()))
+                        .collect(),
                     wait: (stage.wait.as_ref())
                         .map(|wait| if wide { Scope::Global } else { wait.scope }),
                 })
@@ -131,7 +133,7 @@ impl<'a> Forecast<'a> {
     }
 
     /// Times that the threads of all groups meet in a step of so many parts, besides its programs' waits: the
-    /// switch to groups, the rounds of a pipeline, the end of the step.
+    /// scatter, the rounds of a pipeline, the end of the step.
     pub fn meetings(&self, parts: usize) -> usize {
         usize::from(self.plan.places() > 1) + parts + self.spans.len() - 1
     }

@@ -11,6 +11,7 @@ use crate::tables::Tables;
 use crate::tensor::Domain;
 use crate::weight::MatrixId;
 use std::fmt;
+use threads::View;
 
 /// What threads execute.
 pub(crate) trait Instruction: Boxed + fmt::Debug + Send + Sync {
@@ -33,6 +34,11 @@ pub(crate) trait Instruction: Boxed + fmt::Debug + Send + Sync {
 
     /// The bank of experts that it multiplies by the chosen ones of.
     fn bank(&self) -> Option<MatrixId> {
+        None
+    }
+
+    /// How the pool's threads are seen from it on, if it changes that.
+    fn view(&self) -> Option<View> {
         None
     }
 
@@ -150,6 +156,11 @@ impl Instr {
     /// The matrix that it multiplies by. What it reads of it is in the book ([`crate::Line`]).
     pub fn matrix(&self) -> Option<MatrixId> {
         self.does.multiplies().map(|of| of.matrix)
+    }
+
+    /// How the pool's threads are seen from it on, if it is a scatter or a gather.
+    pub fn view(&self) -> Option<View> {
+        self.does.view()
     }
 
     /// The bank of experts that it multiplies by what was chosen of.

@@ -10,7 +10,7 @@ use crate::carry::Sharing;
 use crate::error::Error;
 use crate::executor::Executor;
 use crate::plan::Plan;
-use threads::{CpuTime, Pool};
+use threads::CpuTime;
 use topology::{CpuId, Group};
 
 impl Executor {
@@ -40,7 +40,7 @@ impl Executor {
     /// when the model was loaded. Counts go on.
     ///
     /// # Errors
-    /// When a group would have no thread, or a thread cannot be had; nothing is changed then.
+    /// When a group would have no thread, or the system refuses a page for a group; nothing is changed then.
     pub fn leave_out(&mut self, cpus: &[CpuId]) -> Result<(), Error> {
         let whole = self.whole.clone().unwrap_or_else(|| self.plan().clone());
         let plan = if cpus.is_empty() { whole.clone() } else { self.without(&whole, cpus)? };
@@ -60,7 +60,7 @@ impl Executor {
     /// gone. It takes some milliseconds.
     ///
     /// # Errors
-    /// When the phases are malformed, or a thread cannot be had; nothing is changed then.
+    /// When the phases are malformed, or the system refuses a page for a group; nothing is changed then.
     pub fn set_phases(&mut self, phases: Vec<Phase>) -> Result<(), Error> {
         let plan = Plan { phases, ..self.plan().clone() };
         plan.check()?;
@@ -69,12 +69,10 @@ impl Executor {
 
     /// Takes the following steps by another plan of the same threads. Counts go on.
     fn go_on_with(&mut self, plan: Plan) -> Result<(), Error> {
-        let mut pool = Pool::new(&plan.pool(&self.machine))?;
+        let spec = plan.pool(&self.machine);
         let first = (*self.replicas[0]).clone();
         let (from, stats) = (self.plan().clone(), self.pool.stats());
-        // The calling thread is pinned where the new pool's leader belongs before the old one goes.
-        pool.run(&|_| {})?;
-        self.adopt_from(first, plan, Some(pool), 1)?;
+        self.adopt_from(first, plan, Some(spec), 1)?;
         let to = self.replicas[0].plan.clone();
         self.counts.carry_on(&from, &to);
         self.pool.set_stats(&stats);

@@ -12,6 +12,7 @@ use crate::plan::Plan;
 use crate::variant::Variant;
 use crate::weight::Matrix;
 use std::fmt;
+use threads::View;
 
 /// The stages of one layer in one form.
 pub struct LayerListing<'a> {
@@ -19,6 +20,7 @@ pub struct LayerListing<'a> {
     layer: usize,
     stages: Vec<Stage>,
     streamed: Vec<Vec<u64>>, // [stage][node], bytes of weights
+    views: Vec<String>,      // a line for each scatter and gather of the program
     buffers: Buffers,
     variant: Variant,
 }
@@ -33,10 +35,9 @@ impl<'a> LayerListing<'a> {
         let predicting = graph.predicting_ops().filter(|_| variant.predicts);
         let ops = predicting.unwrap_or_else(|| graph.model_ops());
         let instrs = lower(graph, variant, ops, &mut buffers);
-        let stages: Vec<Stage> = compile(instrs, &buffers, graph.nodes(), plan.sync)
-            .into_iter()
-            .filter(|s| s.instrs.last().is_some_and(|i| i.layer == Some(layer)))
-            .collect();
+        let mut stages = compile(instrs, &buffers, graph.nodes(), plan.sync);
+        let views = views(&stages, graph.nodes());
+        stages.retain(|s| s.instrs.last().is_some_and(|i| i.layer == Some(layer)));
         let streamed = |stage: &Stage, place: usize| -> u64 {
             let kv = kernels::KvType::F16.into(); // of no account to weights
             let desk = Desk { tables: &graph.tables, plan, kv, level: 0, place, home: &|_| 0 };
@@ -49,7 +50,7 @@ impl<'a> LayerListing<'a> {
         };
         let nodes = |stage| (0..graph.nodes()).map(|node| streamed(stage, node)).collect();
         let streamed = stages.iter().map(nodes).collect();
-        LayerListing { graph, layer, stages, streamed, buffers, variant }
+        LayerListing { graph, layer, stages, streamed, views, buffers, variant }
     }
 
     /// How the operators were appended to the static list, in runs of one mode.
@@ -78,6 +79,9 @@ impl<'a> LayerListing<'a> {
     }
 
     fn place(&self, instr: &Instr) -> String {
+        if let Some(view) = instr.view() {
+            return change(view, self.graph.nodes());
+        }
         let homes = |write: bool| {
             let mut seen = Vec::new();
             for a in instr.accesses().iter().filter(|a| a.write == write) {
@@ -172,8 +176,33 @@ impl fmt::Display for LayerListing<'_> {
         let totals: Vec<String> = totals.iter().map(|b| mib(*b)).collect();
         writeln!(f)?;
         writeln!(f, "{all} waits, {global} of them global; {} MiB per node", totals.join(" | "))?;
+        self.views.iter().try_for_each(|line| writeln!(f, "{line}"))?;
         writeln!(f, "all operators, as appended to the list: {}", self.appended())
     }
+}
+
+/// The change of the pool's view by a scatter or a gather.
+fn change(to: View, nodes: usize) -> String {
+    match to {
+        View::Groups => format!("one graph → {nodes} subgraphs"),
+        View::One => format!("{nodes} subgraphs → one graph"),
+    }
+}
+
+/// A line for each scatter and gather of a program.
+fn views(stages: &[Stage], nodes: usize) -> Vec<String> {
+    let (mut lines, mut before) = (Vec::new(), "the beginning");
+    for (at, stage) in stages.iter().enumerate() {
+        for instr in &stage.instrs {
+            if let Some(view) = instr.view() {
+                let (name, change) = (instr.name(), change(view, nodes));
+                let (stage, of) = (at + 1, stages.len());
+                lines.push(format!("{name} after {before}, stage {stage} of {of}: {change}"));
+            }
+            before = instr.name();
+        }
+    }
+    lines
 }
 
 fn mib(bytes: u64) -> String {

@@ -4,12 +4,14 @@ use crate::buffer::{BufId, Buffers, Home, Pool as Storage};
 use crate::claims::Work;
 use crate::graph::Graph;
 use crate::instr::Instr;
-use crate::operator::Lowering;
-use crate::operators::{ReceiveInstr, RopeTableInstr, SendInstr};
+use crate::list::Append;
+use crate::operator::{Lowering, Node};
+use crate::operators::{GatherInstr, ReceiveInstr, RopeTableInstr, ScatterInstr, SendInstr};
 use crate::tensor::{Bundle, Domain};
 use crate::variant::Variant;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use threads::View;
 
 /// Lowers the operators `ops` of `graph`, the model's, a pipeline's stage or those that predict, in the form `variant`. Buffers are
 /// declared in `buffers`, which all variants and stages of a graph share.
@@ -38,22 +40,50 @@ pub fn lower(
         last_use,
         out: Vec::new(),
     };
+    let nodes = &graph.ops[ops.clone()];
+    let view = nodes.first().map_or(View::One, |node| node.append.view());
+    if view == View::Groups {
+        lowering.push_rows(None, Domain::Tokens, Work::Private, ScatterInstr);
+    }
     lowering.rope_tables();
     let model = graph.model_ops();
     if ops.start > 0 && !variant.predicts {
         lowering.receive(ops.start);
     }
-    for node in &graph.ops[ops.clone()] {
+    for node in nodes {
+        assert_eq!(
+            node.append.view(),
+            view,
+            "one graph or a subgraph per node, from first to last"
+        );
         let out = node.op.does().lower(node, &mut lowering);
+        lowering.check(node, out);
         lowering.values.insert(node.out, out);
     }
     if ops.end < model.end {
         lowering.send(ops.end);
     }
+    if view == View::Groups {
+        lowering.push_rows(None, Domain::Tokens, Work::Private, GatherInstr);
+    }
     lowering.out
 }
 
 impl Lowering<'_> {
+    /// Checks an operator's append mode against the home of its result: one buffer per node from the scatter on, a single
+    /// one after a gather.
+    fn check(&self, node: &Node, out: BufId) {
+        let single = self.buffers.get(out).home == Home::Host;
+        let wanted = match node.append {
+            Append::Scatter | Append::Parallel => false,
+            Append::Gather => true,
+            // The caller's results are single with one node too.
+            Append::Serial => return,
+        };
+        let (op, append) = (node.op.name(), node.append);
+        assert_eq!(single, wanted, "the result of {op}, which is appended in {append} mode");
+    }
+
     fn rope_tables(&mut self) {
         for rope in 0..self.tables.ropes.len() {
             let bytes = self.tables.ropes[rope].inv_freq.len() * 2 * size_of::<f32>();

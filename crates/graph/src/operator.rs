@@ -190,9 +190,7 @@ impl Lowering<'_> {
 
     /// f32 rows as wide as bundle `b` on each node, padded to whole tiles.
     pub(crate) fn widths(&self, b: Bundle) -> Vec<usize> {
-        let info = self.tables.bundle(b);
-        let bytes = |w: &usize| w.next_multiple_of(kernels::TILE_ROWS) * size_of::<f32>();
-        info.widths.iter().map(bytes).collect()
+        self.tables.bundle(b).row_bytes().collect()
     }
 
     pub(crate) fn rows(&self, domain: Domain, work: Work) -> Storage {

@@ -106,6 +106,8 @@ pub struct Plan {
     pub tasks: Option<threads::Policy>,
     /// Whether threads count and time their waits, which costs some 50 ns for each.
     pub stats: bool,
+    /// Bytes of the stack of each thread but the first, which is the caller's ([`threads::PoolSpec::stack`]).
+    pub stack: usize,
 }
 
 impl Plan {
@@ -134,6 +136,7 @@ impl Plan {
             sync: Sync::Derived,
             tasks: Some(threads::Policy::Interleave),
             stats: false,
+            stack: threads::STACK,
         }
     }
 
@@ -148,6 +151,7 @@ impl Plan {
             stats,
             distances,
             levels,
+            stack: self.stack,
             ..PoolSpec::default()
         }
     }

@@ -16,12 +16,12 @@ use crate::programs::Compiled;
 use crate::schedule::Schedules;
 use crate::stages::Spans;
 use crate::storage::{Room, Sizes};
-use threads::Pool;
+use threads::PoolSpec;
 use topology::{Group, Machine};
 
 impl Executor {
-    /// Goes on by another plan with the same groups, but for their CPUs, which are those of `pool` if
-    /// there is one. Sums in up to `splits` runs are made ready, or in as many as schedules ask for.
+    /// Goes on by another plan with the same groups, except their CPUs and levels, to which the pool's threads go if
+    /// there is a specification. Sums in up to `splits` runs are made ready, or in as many as schedules ask for.
     /// Counts begin anew, a recording ends, and the last step's logits are gone.
     ///
     /// # Errors
@@ -29,11 +29,11 @@ impl Executor {
     pub(crate) fn adopt(
         &mut self,
         plan: Plan,
-        pool: Option<Pool>,
+        regroup: Option<PoolSpec>,
         splits: usize,
     ) -> Result<(), Error> {
         let first = (*self.replicas[0]).clone();
-        self.adopt_from(first, plan, pool, splits)?;
+        self.adopt_from(first, plan, regroup, splits)?;
         self.whole = None;
         self.reset_counts(); // Replicas were made by the threads.
         Ok(())
@@ -44,7 +44,7 @@ impl Executor {
         &mut self,
         mut first: Replica,
         plan: Plan,
-        mut pool: Option<Pool>,
+        regroup: Option<PoolSpec>,
         splits: usize,
     ) -> Result<(), Error> {
         let spans = Spans::new(self.graph(), &plan)?;
@@ -74,13 +74,22 @@ impl Executor {
         let places = room.as_ref().map_or_else(|| first.places.clone(), |room| room.places.clone());
         let mut levels = Levels::of(&plan, &first.weight_table);
         let replica = Replica { plan, programs, places, ..first };
-        let replicas: Vec<LocalReplica> =
-            replicate(replica, pool.as_mut().unwrap_or(&mut self.pool))?;
+        let before = regroup.map(|spec| self.pool.regroup(&spec)).transpose()?;
+        let replicas: Vec<LocalReplica> = match (replicate(replica, &mut self.pool), before) {
+            (Ok(replicas), None) => {
+                levels.keep_forced(&self.levels);
+                replicas
+            }
+            (Ok(replicas), Some(_)) => {
+                self.strayed = false;
+                replicas
+            }
+            (Err(error), before) => {
+                before.into_iter().for_each(|groups| self.pool.restore(groups));
+                return Err(error);
+            }
+        };
         // From here on nothing fails.
-        match pool {
-            Some(pool) => (self.pool, self.strayed) = (pool, false),
-            None => levels.keep_forced(&self.levels),
-        }
         (self.replicas, self.levels) = (replicas, levels);
         if let Some(room) = room {
             self.storage.move_to(room);
@@ -108,7 +117,7 @@ impl Executor {
     ///
     /// # Errors
     /// When the groups are not those of the present plan but for the CPUs, the phases are malformed, a
-    /// schedule cannot be with the new teams, or a thread cannot be had; nothing is changed then.
+    /// schedule cannot be with the new teams, or the system refuses a page for a group; nothing is changed then.
     pub fn rearrange(
         &mut self,
         groups: Vec<Group>,
@@ -122,8 +131,8 @@ impl Executor {
         }
         let plan = Plan { groups, phases, ..old.clone() };
         plan.check()?;
-        let pool = Pool::new(&plan.pool(machine))?;
-        self.adopt(plan, Some(pool), 1)?;
+        let spec = plan.pool(machine);
+        self.adopt(plan, Some(spec), 1)?;
         self.machine = machine.clone();
         Ok(())
     }

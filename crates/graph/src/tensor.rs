@@ -33,3 +33,11 @@ pub struct BundleInfo {
     /// What its rows are.
     pub domain: Domain,
 }
+
+impl BundleInfo {
+    /// Bytes of a row of each tensor, padded to whole tiles.
+    pub(crate) fn row_bytes(&self) -> impl Iterator<Item = usize> {
+        let padded = |width: &usize| width.next_multiple_of(kernels::TILE_ROWS) * size_of::<f32>();
+        self.widths.iter().map(padded)
+    }
+}

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::placement::Cut;
 use crate::sum::{Leaf, Sum};
 use gguf::TensorType;
+use std::fmt;
 use std::ops::Range;
 
 /// One tensor of the model file.
@@ -214,6 +215,15 @@ pub enum SplitBy {
     Rows,
     /// Each node holds some columns: split input, partial output.
     Cols,
+}
+
+impl fmt::Display for SplitBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            SplitBy::Rows => "rows",
+            SplitBy::Cols => "columns",
+        })
+    }
 }
 
 /// One tensor of the file, or a run of its rows, inside a matrix.
@@ -466,12 +476,19 @@ impl Matrix {
     /// Bytes that `node` holds: what it streams when it multiplies once, but for banks, of which it streams
     /// what was chosen (packed size, padding included).
     pub fn node_bytes(&self, node: usize) -> usize {
-        (0..self.parts.len())
-            .map(|p| {
-                let tiles = self.rows(p, node).len().div_ceil(kernels::TILE_ROWS);
-                tiles * self.tile_bytes(p, node) * self.parts[p].count()
-            })
-            .sum()
+        (0..self.parts.len()).map(|p| self.part_bytes(p, node)).sum()
+    }
+
+    /// The same of part `p`.
+    pub(crate) fn part_bytes(&self, p: usize, node: usize) -> usize {
+        let tiles = self.rows(p, node).len().div_ceil(kernels::TILE_ROWS);
+        tiles * self.tile_bytes(p, node) * self.parts[p].count()
+    }
+
+    /// Whether every node holds all of part `p`.
+    pub(crate) fn is_everywhere(&self, p: usize, nodes: usize) -> bool {
+        let whole = (self.parts[p].rows, self.parts[p].cols);
+        (0..nodes).all(|node| (self.rows(p, node).len(), self.cols(p, node).len()) == whole)
     }
 
     /// Whether any part multiplies activations of this kind.

@@ -356,6 +356,7 @@ fn every_tensor_has_a_header_with_its_type_shape_and_operation() {
             let (rows, cols) = headers[at].shape;
             assert_eq!((rows, cols), (graph::Rows::Fixed(stored.0), stored.1), "{}", spec.name);
             assert_eq!(headers[at].element, graph::Element::Stored(spec.ty));
+            assert_eq!(headers[at].bytes, spec.bytes(), "{}", spec.name);
         }
         let made: Vec<_> = headers.iter().filter_map(|header| header.operation).collect();
         let ops: Vec<_> = graph.ops().iter().map(|node| node.op.name()).collect();
@@ -369,5 +370,56 @@ fn every_tensor_has_a_header_with_its_type_shape_and_operation() {
                 assert_eq!(header.widths.iter().sum::<usize>(), width, "{header}");
             }
         }
+    }
+}
+
+#[test]
+fn headers_say_which_dimension_nodes_share_and_what_each_has() {
+    use graph::{Placement, SplitBy};
+    let bytes = TinyModel::qwen3(TensorType::Q4_0).gguf();
+    let file = Gguf::parse(&bytes).unwrap();
+    for nodes in [1, 2] {
+        let graph = models::build(&file, nodes).unwrap().graph;
+        let headers = graph.headers();
+        let of = |name: &str| headers.iter().find(|header| header.name == name).unwrap();
+        let shared = |cut| if nodes > 1 { Some(cut) } else { None };
+        for (name, cut) in [
+            ("blk.0.attn_q.weight", shared(SplitBy::Rows)),
+            ("blk.0.ffn_up.weight", shared(SplitBy::Rows)),
+            ("blk.0.attn_output.weight", shared(SplitBy::Cols)),
+            ("blk.0.ffn_down.weight", shared(SplitBy::Cols)),
+            ("blk.0.attn_norm.weight", None),
+        ] {
+            let header = of(name);
+            assert_eq!(header.cut, cut, "{name}");
+            assert_eq!(header.placement == Placement::Split, cut.is_some(), "{name}");
+            let line = header.to_string();
+            let word = cut.map_or("replicated".to_owned(), |cut| cut.to_string());
+            assert!(line.split_whitespace().any(|column| column == word), "{line}");
+        }
+        // Whole blocks of 18 bytes for 32 weights, packed as they are.
+        let (q, down) = (of("blk.0.attn_q.weight"), of("blk.0.ffn_down.weight"));
+        for weight in [q, down] {
+            let (rows, cols) = weight.shape;
+            let graph::Rows::Fixed(rows) = rows else { panic!("{weight}") };
+            assert_eq!(weight.bytes, rows * cols / 32 * 18, "{weight}");
+            assert_eq!(weight.allocated.iter().sum::<usize>(), weight.bytes, "{weight}");
+        }
+        assert_eq!(q.widths, vec![q.shape.1; nodes]);
+        assert_eq!(down.widths.iter().sum::<usize>(), down.shape.1);
+        // The packed bytes of all weights are those of all matrices.
+        for node in 0..nodes {
+            let packed =
+                |h: &&graph::Header| h.operation.is_none() && h.shape.0 != graph::Rows::Fixed(1);
+            let weights = headers.iter().filter(packed).map(|header| header.allocated[node]);
+            let held = graph.matrices().iter().map(|matrix| matrix.node_bytes(node));
+            assert_eq!(weights.sum::<usize>(), held.sum::<usize>(), "node {node} of {nodes}");
+        }
+        // A norm is f32 in every node's memory.
+        let norm = of("blk.0.attn_norm.weight");
+        assert_eq!(norm.allocated, vec![norm.shape.1 * 4; nodes]);
+        // A row of the embedding's result is f32 too.
+        let embedded = of("%0");
+        assert_eq!(embedded.allocated, vec![embedded.bytes; nodes]);
     }
 }

@@ -36,6 +36,30 @@ fn the_listing_says_how_operators_were_appended() {
     );
 }
 
+/// The modes of the list decide how the pool is seen: one scatter where it splits, one gather where it joins, and
+/// neither where there is one node. Neither adds a stage, and so a wait.
+#[test]
+fn programs_for_several_nodes_begin_with_a_scatter_and_end_with_a_gather() {
+    let bytes = TinyModel::qwen3(TensorType::Q4_0).gguf();
+    for (nodes, variant) in [(1, Variant::DECODE), (2, Variant::DECODE), (4, Variant::PREFILL)] {
+        let built = models::build(&Gguf::parse(&bytes).unwrap(), nodes).unwrap();
+        let listing = LayerListing::new(&built.graph, &plan(nodes), variant, 1).to_string();
+        let views: Vec<&str> = listing.lines().filter(|line| line.contains("one graph")).collect();
+        if nodes == 1 {
+            assert!(views.is_empty(), "{views:?}");
+            continue;
+        }
+        let [scatter, gather] = views[..] else { panic!("{views:?}") };
+        assert!(scatter.starts_with("scatter after the beginning, stage 1 of "), "{scatter}");
+        assert!(scatter.ends_with(&format!(": one graph → {nodes} subgraphs")), "{scatter}");
+        let last = gather.strip_prefix("gather after logits, stage ").unwrap();
+        let (stages, change) = last.split_once(": ").unwrap();
+        let (at, of) = stages.split_once(" of ").unwrap();
+        assert_eq!(at, of, "{gather}");
+        assert_eq!(change, format!("{nodes} subgraphs → one graph"));
+    }
+}
+
 #[test]
 fn a_dense_layer_at_batch_one_has_five_waits_two_of_them_global() {
     for model in [

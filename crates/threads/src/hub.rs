@@ -241,7 +241,8 @@ impl<J: Copy> Hub<J> {
     ///
     /// # Safety
     /// Only the leader may call this, and only when every worker that the job before it was for has
-    /// finished that (after [`Self::finish_as_leader`]), or none has yet come to take its first one.
+    /// finished that (after [`Self::finish_as_leader`]), or none has yet come to take its first one. Workers that come
+    /// from another hub have [seen](Self::seen) the state of their gate before.
     pub unsafe fn broadcast(&self, job: Option<(J, usize)>) {
         let top = job.map_or(self.levels.all(), |(_, level)| level);
         // SAFETY: no worker reads the job before its gate opens below, by this contract.
@@ -255,6 +256,12 @@ impl<J: Copy> Hub<J> {
                 }
             }
         }
+    }
+
+    /// The state of the gate at which workers of a class wait for jobs, for one that comes from another hub and waits for
+    /// the first job from now on. It asks before the leader can hand that out.
+    pub fn seen(&self, group: usize, class: usize) -> Seen {
+        self.groups[group].starts[class].seen()
     }
 
     /// A worker waits for the job after the one it saw as `seen` (at first: [`Seen::NEW`]), and gets

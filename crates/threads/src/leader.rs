@@ -60,6 +60,11 @@ impl Leader {
         self.cpu
     }
 
+    /// Belongs to another CPU from the next time on.
+    pub(crate) fn go_to(&mut self, cpu: CpuId) {
+        self.cpu = cpu;
+    }
+
     /// Pins the calling thread to the leader's CPU, unless it is there already. Trouble is told
     /// once per thread that takes part.
     pub(crate) fn take_part(&mut self) -> Result<(), Trouble> {

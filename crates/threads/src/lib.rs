@@ -28,6 +28,9 @@
 //! A job may also be run on fewer threads, the first ones of each group ([`PoolSpec::levels`],
 //! [`Pool::run_on`]); the others sleep and are not woken.
 //!
+//! Between jobs a pool can be [regrouped](Pool::regroup): the same threads go to other groups, CPUs and levels by way
+//! of a last job in the groups that they leave.
+//!
 //! Limits: on other systems than Linux threads are not pinned, and sleep by a lock and a condition.
 //! All threads of a group must make the same sequence of waits, and all threads of the job the same
 //! sequence of global waits and switches; a job that breaks this deadlocks, as with any barrier.
@@ -53,8 +56,8 @@ mod worker;
 pub use clock::{Clock, Moment, thread_time};
 pub use delay::CpuTime;
 pub use leader::unpinned;
-pub use pool::Pool;
-pub use spec::{Error, Panicked, PoolSpec, Spin, Warning};
+pub use pool::{Grouping, Pool};
+pub use spec::{Error, LEAST_STACK, MOST_STACK, Panicked, PoolSpec, STACK, Spin, Warning};
 pub use stats::{Jobs, TaskCounts, ThreadStats, Waits};
 pub use tasks::report::{HEALTH, Health, TaskReport, TaskWarning, Trouble};
 pub use tasks::{Homes, Policy};

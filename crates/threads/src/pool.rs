@@ -17,11 +17,11 @@ use crate::hub::{Hub, Lines, Member, Poisoned};
 use crate::leader::{Leader, Trouble};
 use crate::levels::Levels;
 use crate::page::OwnPage;
-use crate::spec::{AUTO_SPIN, Error, Panicked, PoolSpec, Spin, Warning};
+use crate::spec::{AUTO_SPIN, Error, LEAST_STACK, MOST_STACK, Panicked, PoolSpec, Spin, Warning};
 use crate::stats::{Counters, ThreadStats};
 use crate::sync::Padded;
 use crate::tasks::round::{Desk, Desks};
-use crate::worker::Worker;
+use crate::worker::{Next, Worker};
 
 /// A job whose borrow the pool has hidden from the compiler.
 #[derive(Clone, Copy)]
@@ -55,6 +55,41 @@ pub(crate) struct Shared {
 const NOWHERE: u32 = u32::MAX;
 
 impl Shared {
+    /// For the threads of a specification.
+    fn new(spec: &PoolSpec) -> Result<Self, Error> {
+        let levels = spec.check()?;
+        let (all, threads) = (levels.all(), levels.threads(levels.all()));
+        let mut lines = Vec::new();
+        let mut desks: Vec<Vec<OwnPage<Desk>>> = (0..=all).map(|_| Vec::new()).collect();
+        for group in 0..spec.groups.len() {
+            let (line, of_levels) = pages(spec, &levels, group)?;
+            lines.push(line);
+            desks.iter_mut().zip(of_levels).for_each(|(desks, desk)| desks.push(desk));
+        }
+        let desks = desks.into_iter().map(|desks| Desks::new(desks, &spec.distances));
+        Ok(Self {
+            hub: Hub::new(lines, levels, Duration::ZERO),
+            desks: desks.collect(),
+            stats: Counters::slots(if spec.stats { threads } else { 0 }),
+            epoch: Instant::now(),
+            homes: (0..threads).map(|_| AtomicU32::new(NOWHERE)).collect(),
+            ids: (0..threads).map(|_| AtomicI32::new(0)).collect(),
+            strayed: (0..threads).map(|_| AtomicBool::new(false)).collect(),
+            panicked: Padded(Mutex::new(None)),
+        })
+    }
+
+    /// Pins the calling thread, which is this one of the pool.
+    fn pin(&self, thread: usize, cpu: CpuId, warnings: &Mutex<Vec<Warning>>) {
+        match affinity::pin(cpu) {
+            Ok(()) => self.homes[thread].store(cpu.0, Relaxed),
+            Err(source) => {
+                let mut warnings = warnings.lock().unwrap_or_else(PoisonError::into_inner);
+                warnings.push(Warning::NotPinned { thread, cpu, source });
+            }
+        }
+    }
+
     fn kernel_ids(&self) -> impl Iterator<Item = i32> {
         self.ids.iter().enumerate().map(|(thread, id)| match thread {
             0 => affinity::thread_id(),
@@ -128,96 +163,135 @@ fn message(payload: Box<dyn Any + Send>) -> String {
 /// Without a job the threads sleep and use no CPU. Dropping the pool joins them.
 pub struct Pool {
     shared: Arc<Shared>,
+    cpus: Vec<CpuId>, // [thread]
     workers: Vec<JoinHandle<()>>,
     leader: Option<Leader>,
     accounts: Accounts,
     warnings: Vec<Warning>,
 }
 
+/// The groups that a pool's threads were in before ([`Pool::regroup`]).
+pub struct Grouping {
+    shared: Arc<Shared>,
+    cpus: Vec<CpuId>,
+}
+
 impl Pool {
     /// Starts the threads and waits until they are pinned.
     ///
     /// # Errors
-    /// A specification without threads, or with tables of distances or levels that do not fit its
+    /// A specification without threads, with too small or too large a stack, or with tables of distances or levels that do not fit its
     /// groups; threads or memory that the system refuses. A CPU to which a thread cannot be pinned is a [warning](Self::warnings).
     pub fn new(spec: &PoolSpec) -> Result<Self, Error> {
-        if spec.groups.is_empty() {
-            return Err(Error::NoGroups);
+        if !(LEAST_STACK..=MOST_STACK).contains(&spec.stack) {
+            return Err(Error::Stack { bytes: spec.stack });
         }
-        if let Some(group) = spec.groups.iter().position(|group| group.cpus.is_empty()) {
-            return Err(Error::EmptyGroup { group });
-        }
-        let cpus: Vec<CpuId> = spec.groups.iter().flat_map(|g| g.cpus.iter().copied()).collect();
+        let shared = Arc::new(Shared::new(spec)?);
+        let (cpus, all) = (spec.cpus(), shared.hub.levels().all());
         let threads = cpus.len();
-        let groups = spec.groups.len();
-        let square = |table: &[Vec<u32>]| {
-            table.len() == groups && table.iter().all(|row| row.len() == groups)
-        };
-        if !spec.distances.is_empty() && !square(&spec.distances) {
-            return Err(Error::Distances { groups });
-        }
-        let sizes: Vec<usize> = spec.groups.iter().map(|group| group.cpus.len()).collect();
-        let levels = Levels::new(&sizes, &spec.levels)?;
-        let all = levels.all();
-        let mut lines = Vec::new();
-        let mut desks: Vec<Vec<OwnPage<Desk>>> = (0..=all).map(|_| Vec::new()).collect();
-        for group in 0..groups {
-            let (line, of_levels) = pages(spec, &levels, group)?;
-            lines.push(line);
-            desks.iter_mut().zip(of_levels).for_each(|(desks, desk)| desks.push(desk));
-        }
-        let desks = desks.into_iter().map(|desks| Desks::new(desks, &spec.distances));
-        let shared = Arc::new(Shared {
-            hub: Hub::new(lines, levels, Duration::ZERO),
-            desks: desks.collect(),
-            stats: Counters::slots(if spec.stats { threads } else { 0 }),
-            epoch: Instant::now(),
-            homes: (0..threads).map(|_| AtomicU32::new(NOWHERE)).collect(),
-            ids: (0..threads).map(|_| AtomicI32::new(0)).collect(),
-            strayed: (0..threads).map(|_| AtomicBool::new(false)).collect(),
-            panicked: Padded(Mutex::new(None)),
-        });
-
         let warnings = Arc::new(Mutex::new(Vec::new()));
+        let leader = spec.pins().then(|| Leader::new(cpus[0]));
         let (workers, accounts) = (Vec::new(), Accounts::default());
-        let mut pool = Self { shared, workers, leader: None, accounts, warnings: Vec::new() };
-        for (thread, &cpu) in cpus.iter().enumerate().skip(1) {
-            let shared = pool.shared.clone();
-            let warnings = warnings.clone();
+        let mut pool = Self { shared, cpus, workers, leader, accounts, warnings: Vec::new() };
+        for thread in 1..threads {
+            let (cpu, shared, warnings) =
+                (pool.cpus[thread], pool.shared.clone(), warnings.clone());
             let pin = spec.pins();
             let body = move || {
                 shared.ids[thread].store(affinity::thread_id(), Relaxed);
-                match pin.then(|| affinity::pin(cpu)) {
-                    None => {}
-                    Some(Ok(())) => shared.homes[thread].store(cpu.0, Relaxed),
-                    Some(Err(source)) => {
-                        let mut warnings = warnings.lock().unwrap_or_else(PoisonError::into_inner);
-                        warnings.push(Warning::NotPinned { thread, cpu, source });
-                    }
+                if pin {
+                    shared.pin(thread, cpu, &warnings);
                 }
                 drop(warnings);
-                work(&shared, thread);
+                // Being pinned is the first job, and one for all.
+                let (group, _) = shared.place(thread);
+                shared.hub.finish(Member { level: shared.hub.levels().all(), group });
+                work((shared, Seen::NEW), thread);
             };
-            let handle = std::thread::Builder::new().name(format!("worker-{thread}")).spawn(body);
+            let builder = std::thread::Builder::new().name(format!("worker-{thread}"));
+            let handle = builder.stack_size(spec.stack).spawn(body);
             // On an error the drop of `pool` sends the threads made so far home.
             pool.workers.push(handle.map_err(|source| Error::Spawn { thread, threads, source })?);
         }
         pool.shared.hub.finish_as_leader(all);
-        pool.warnings =
-            std::mem::take(&mut *warnings.lock().unwrap_or_else(PoisonError::into_inner));
+        pool.warn(&warnings, spec);
+        Ok(pool)
+    }
 
-        let distinct: BTreeSet<CpuId> = cpus.iter().copied().collect();
-        let everywhere = !spec.pins() || !pool.warnings.is_empty();
+    /// Takes over warnings of threads that were pinned, and lets waiting threads spin unless they share CPUs.
+    fn warn(&mut self, warnings: &Mutex<Vec<Warning>>, spec: &PoolSpec) {
+        let mut fresh = warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        let threads = self.cpus.len();
+        let distinct: BTreeSet<CpuId> = self.cpus.iter().copied().collect();
+        let everywhere = !spec.pins() || !fresh.is_empty();
+        // Others were of CPUs that threads have left.
+        self.warnings.retain(|warning| matches!(warning, Warning::LeaderMoved));
+        self.warnings.append(&mut fresh);
         let crowded = distinct.len() < threads
             || everywhere && CpuSet::of_this_thread().is_ok_and(|allowed| allowed.len() < threads);
-        pool.shared.hub.set_spin(match spec.spin {
+        self.shared.hub.set_spin(match spec.spin {
             Spin::Auto if crowded => Duration::ZERO,
             Spin::Auto => AUTO_SPIN,
             Spin::Never => Duration::ZERO,
             Spin::For(limit) => limit,
         });
-        pool.leader = spec.pins().then(|| Leader::new(cpus[0]));
-        Ok(pool)
+    }
+
+    /// Puts the threads into other groups, on other CPUs, with other levels: the same threads, which are not stopped.
+    /// Statistics start at zero. The result [puts them back](Self::restore).
+    ///
+    /// # Errors
+    /// Those of [`Self::new`] except threads; another number of threads, or another choice whether they are pinned. Nothing is changed then.
+    pub fn regroup(&mut self, spec: &PoolSpec) -> Result<Grouping, Error> {
+        let cpus = spec.cpus();
+        if cpus.len() != self.threads() {
+            return Err(Error::OtherThreads { threads: self.threads(), wanted: cpus.len() });
+        }
+        if spec.pins() != self.leader.is_some() {
+            return Err(Error::OtherPinning);
+        }
+        let groups = Grouping { shared: Arc::new(Shared::new(spec)?), cpus };
+        let (before, warnings) = self.go_to(groups);
+        self.warn(&warnings, spec);
+        Ok(before)
+    }
+
+    /// Puts the threads back into groups that they were in before.
+    ///
+    /// # Panics
+    /// When those were another pool's.
+    pub fn restore(&mut self, groups: Grouping) {
+        let ids = |shared: &Shared| shared.ids[1..].iter().map(|id| id.load(Relaxed)).collect();
+        let own: [Vec<i32>; 2] = [ids(&self.shared), ids(&groups.shared)];
+        assert_eq!(own[0], own[1], "groups of this pool's threads");
+        let (_, warnings) = self.go_to(groups);
+        self.warnings.append(&mut warnings.into_inner().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// A last job in the present groups: every thread is pinned where it belongs and waits for the next job in the
+    /// others. The groups that it leaves live until it has left them.
+    fn go_to(&mut self, groups: Grouping) -> (Grouping, Mutex<Vec<Warning>>) {
+        let Grouping { shared: next, cpus } = groups;
+        for (id, before) in next.ids.iter().zip(&self.shared.ids) {
+            id.store(before.load(Relaxed), Relaxed);
+        }
+        let (pins, warnings) = (self.leader.is_some(), Mutex::new(Vec::new()));
+        let went = self.run(&|worker| {
+            // The leader goes with the next job.
+            if worker.thread() > 0 {
+                if pins {
+                    next.pin(worker.thread(), cpus[worker.thread()], &warnings);
+                }
+                worker.go_to(next.clone());
+            }
+        });
+        went.expect("nothing in this job panics");
+        if let Some(leader) = &mut self.leader {
+            leader.go_to(cpus[0]);
+        }
+        let shared = std::mem::replace(&mut self.shared, next);
+        let cpus = std::mem::replace(&mut self.cpus, cpus);
+        (Grouping { shared, cpus }, warnings)
     }
 
     /// The number of threads, the leader included.
@@ -279,7 +353,8 @@ impl Pool {
             >(job)
         });
         // SAFETY: `&mut self` makes this the only leader, and all workers have finished whatever
-        // came before: `new` and every job end with `finish_as_leader`.
+        // came before: `new` and every job end with `finish_as_leader`. So does the one by which workers come to these
+        // groups: each has seen its gate before it finished that (`Worker::go_to`).
         unsafe { hub.broadcast(Some((job, level))) };
         self.shared.execute(job, level, &mut Worker::new(self.shared.clone(), 0));
         hub.finish_as_leader(level);
@@ -357,7 +432,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: as in `run`; or, after a failed `new`, no worker has taken a job yet.
+        // SAFETY: as in `run`; or, after a failed `new` or in new groups, no worker has taken a job yet.
         unsafe { self.shared.hub.broadcast(None) };
         for worker in self.workers.drain(..) {
             // A worker catches all panics of its jobs; its own code does not panic.
@@ -366,16 +441,18 @@ impl Drop for Pool {
     }
 }
 
-/// A worker's life.
-fn work(shared: &Arc<Shared>, thread: usize) {
-    let mut worker = Worker::new(shared.clone(), thread);
-    let (group, class) = (worker.home(), worker.class());
-    let mut seen = Seen::NEW;
-    // Being pinned is the first job, and one for all.
-    shared.hub.finish(Member { level: shared.hub.levels().all(), group });
-    while let Some((job, level)) = shared.hub.next_job(group, class, &mut seen) {
-        shared.execute(job, level, &mut worker);
-        shared.hub.finish(Member { level, group });
+/// A worker's life, from the first job in these groups on.
+fn work(groups: Next, thread: usize) {
+    let mut next = Some(groups);
+    while let Some((shared, mut seen)) = next.take() {
+        let mut worker = Worker::new(shared.clone(), thread);
+        let (group, class) = (worker.home(), worker.class());
+        while next.is_none() {
+            let Some((job, level)) = shared.hub.next_job(group, class, &mut seen) else { return };
+            shared.execute(job, level, &mut worker);
+            next = worker.take_next();
+            shared.hub.finish(Member { level, group });
+        }
     }
 }
 

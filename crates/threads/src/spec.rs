@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use topology::{CpuId, Group};
 
+use crate::levels::Levels;
+
 /// What a pool is to look like.
 #[derive(Clone, Debug)]
 pub struct PoolSpec {
@@ -28,19 +30,56 @@ pub struct PoolSpec {
     /// At least one of every group does, and no group has fewer at one level than at the one before.
     /// All threads are always one more level, the last. Empty if every job is for all.
     pub levels: Vec<Vec<usize>>,
+    /// Bytes of the stack of each thread but the leader, which has its own: [`LEAST_STACK`] to [`MOST_STACK`]. A pool that is
+    /// [regrouped](crate::Pool::regroup) keeps its threads, and so their stacks.
+    pub stack: usize,
 }
 
+/// Stack of a thread: what threads have on Linux by the standard library's default, and by that of other thread pools
+/// for models (ZigLlama). The system gives pages to what is used of it, some tens of KiB.
+pub const STACK: usize = 2 << 20;
+
+/// Minimum stack of a thread.
+pub const LEAST_STACK: usize = 256 << 10;
+
+/// Maximum stack of a thread: address space of many threads still fits, and sizes do not overflow in the C library.
+pub const MOST_STACK: usize = 1 << 30;
+
 impl PoolSpec {
+    /// The CPUs of all threads.
+    pub(crate) fn cpus(&self) -> Vec<CpuId> {
+        self.groups.iter().flat_map(|group| group.cpus.iter().copied()).collect()
+    }
+
+    /// Checks groups, distances and levels.
+    pub(crate) fn check(&self) -> Result<Levels, Error> {
+        if self.groups.is_empty() {
+            return Err(Error::NoGroups);
+        }
+        if let Some(group) = self.groups.iter().position(|group| group.cpus.is_empty()) {
+            return Err(Error::EmptyGroup { group });
+        }
+        let groups = self.groups.len();
+        let square = |table: &[Vec<u32>]| {
+            table.len() == groups && table.iter().all(|row| row.len() == groups)
+        };
+        if !self.distances.is_empty() && !square(&self.distances) {
+            return Err(Error::Distances { groups });
+        }
+        let sizes: Vec<usize> = self.groups.iter().map(|group| group.cpus.len()).collect();
+        Levels::new(&sizes, &self.levels)
+    }
+
     pub(crate) fn pins(&self) -> bool {
         self.pin && crate::affinity::PINS
     }
 }
 
 impl Default for PoolSpec {
-    /// No groups yet; pinned, [`Spin::Auto`], no statistics, distances unknown, one level.
+    /// No groups yet; pinned, [`Spin::Auto`], no statistics, distances unknown, one level, [`STACK`].
     fn default() -> Self {
         let (groups, distances, levels) = (Vec::new(), Vec::new(), Vec::new());
-        Self { groups, pin: true, spin: Spin::Auto, stats: false, distances, levels }
+        Self { groups, pin: true, spin: Spin::Auto, stats: false, distances, levels, stack: STACK }
     }
 }
 
@@ -126,6 +165,27 @@ pub enum Error {
         /// How many the level before it takes.
         below: usize,
     },
+    /// A stack that threads could overflow, or that no thread can use.
+    #[error("a stack of {bytes} bytes for each thread of the pool: use 256 KiB to 1 GiB, as in 2M")]
+    Stack {
+        /// The requested size.
+        bytes: usize,
+    },
+    /// Regrouping cannot start or end threads.
+    #[error(
+        "the thread pool's {threads} threads cannot be regrouped to {wanted}: make another pool"
+    )]
+    OtherThreads {
+        /// How many there are.
+        threads: usize,
+        /// How many the groups want.
+        wanted: usize,
+    },
+    /// Regrouping cannot pin threads that are not pinned, nor free others.
+    #[error(
+        "regrouping a thread pool does not change whether its threads are pinned: make another pool"
+    )]
+    OtherPinning,
     /// The operating system refused a thread.
     #[error("cannot start thread {thread} of {threads}: {source}; use fewer threads")]
     Spawn {

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::gate::Seen;
 use crate::hub::{Member, Poisoned};
 use crate::pool::Shared;
 use crate::stats::TaskCounts;
@@ -46,9 +47,14 @@ pub struct Worker {
     view: View,
     /// What it did after its last wait.
     since: Since,
+    /// Groups of the next job, if they change after this one.
+    next: Option<Next>,
     /// A worker is its thread: it cannot be sent to another one.
     not_send: PhantomData<*const ()>,
 }
+
+/// Shared state of the groups from the next job on, and the state of the gate at which the thread waits for that job.
+pub(crate) type Next = (Arc<Shared>, Seen);
 
 /// What a thread did since it last waited.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,7 +71,21 @@ impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, thread: usize) -> Self {
         let (home, home_rank) = shared.place(thread);
         let (level, view, since) = (shared.hub.levels().all(), View::One, Since::Nothing);
-        Self { shared, thread, level, home, home_rank, view, since, not_send: PhantomData }
+        let (next, not_send) = (None, PhantomData);
+        Self { shared, thread, level, home, home_rank, view, since, next, not_send }
+    }
+
+    /// Takes jobs in these groups after this one.
+    pub(crate) fn go_to(&mut self, groups: Arc<Shared>) {
+        let (group, rank) = groups.place(self.thread);
+        let hub = &groups.hub;
+        let seen = hub.seen(group, hub.levels().class(group, rank));
+        self.next = Some((groups, seen));
+    }
+
+    /// The argument of [`Self::go_to`] in this job, if there was such a call.
+    pub(crate) fn take_next(&mut self) -> Option<Next> {
+        self.next.take()
     }
 
     /// The lowest level whose jobs this thread has a part in.
@@ -164,6 +184,12 @@ impl Worker {
     pub fn switch(&mut self, view: View) {
         self.wait(Scope::Global);
         self.view = view;
+    }
+
+    /// Sees the threads of the job as one group again, without a wait: nothing that groups wrote since their last one
+    /// may be read before the next, which is for all.
+    pub fn join(&mut self) {
+        self.view = View::One;
     }
 
     /// Runs a set of tasks together with the other threads of the group in the present view: all of

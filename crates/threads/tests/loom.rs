@@ -605,3 +605,55 @@ fn sets_of_three_threads() {
     sets(&[2, 1], &[&[1, 1]], true, 2);
     sets(&[3], &[&[2]], true, 2);
 }
+
+/// Threads leave one hub by its last job and wait for the first of the other: the job that follows at once is neither
+/// missed nor taken twice, and what the leader wrote before it is seen. The groups are others, and with `back` the
+/// threads return to a hub whose gates have opened before.
+fn regroup(back: bool, preemptions: usize) {
+    check(preemptions, move |spin| {
+        let hubs = Arc::new([hub::<usize>(&[2], spin), hub::<usize>(&[1, 1], spin)]);
+        let board = Arc::new(Board::new(2));
+        // Each job names the hub that the next one comes from.
+        let jobs: &'static [usize] = if back { &[0, 1, 0, 0] } else { &[0, 1, 1] };
+        let (theirs, seen) = (hubs.clone(), board.clone());
+        let worker = thread::spawn(move || {
+            let (mut at, mut state) = (0, Seen::NEW);
+            let mut taken = 1;
+            loop {
+                let group = at;
+                let Some((next, level)) = theirs[at].next_job(group, 0, &mut state) else { break };
+                assert_eq!((next, level), (jobs[taken], 0));
+                seen.expect(0..1, taken);
+                seen.write(1, taken);
+                taken += 1;
+                let left = at;
+                if next != at {
+                    (at, state) = (next, theirs[next].seen(next, 0));
+                }
+                theirs[left].finish(of(group));
+            }
+            assert_eq!(taken, jobs.len());
+        });
+        for (job, pair) in jobs.windows(2).enumerate() {
+            let [at, next] = [pair[0], pair[1]];
+            board.write(0, job + 1);
+            // SAFETY: the caller is the only leader, and every job before has ended.
+            unsafe { hubs[at].broadcast(Some((next, 0))) };
+            hubs[at].finish_as_leader(0);
+            board.expect(1..2, job + 1);
+        }
+        // SAFETY: as above.
+        unsafe { hubs[*jobs.last().unwrap()].broadcast(None) };
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn threads_go_to_the_groups_of_another_hub() {
+    regroup(false, 3);
+}
+
+#[test]
+fn threads_go_back_to_a_hub_that_they_have_left() {
+    regroup(true, 2);
+}

@@ -95,6 +95,7 @@ const NOT_WITH_LIMITS: [&str; 26] = [
     "tasks",
     "no_pin",
     "fixed_cores",
+    "stack_size",
     "kv_type",
     "cache_type_k",
     "cache_type_v",

@@ -86,6 +86,16 @@ fn threads_and_nodes_that_cannot_be() {
     assert!(line.contains("--nodes") && line.contains("whole number"), "{line}");
     let line = fails(2, &["run", tiny(), "-p", "a", "--nodes", "2", "--threads", "1"]);
     assert!(line.contains("2"), "{line}");
+    for nodes in ["2", "0-1"] {
+        let line = fails(2, &["run", tiny(), "-p", "a", "--numa", "isolate", "--nodes", nodes]);
+        assert!(line.contains("one memory node, and not 2"), "{line}");
+    }
+    let line = fails(2, &["run", tiny(), "-p", "a", "--numa", "nearest"]);
+    assert!(line.contains("isolate") && line.contains("distribute"), "{line}");
+    for size in ["255K", "1025M", "9999999T"] {
+        let line = fails(2, &["run", tiny(), "-p", "a", "--stack-size", size]);
+        assert!(line.contains("256 KiB to 1 GiB"), "{line}");
+    }
     let line = fails(2, &["bench", tiny(), "-t", "1,0"]);
     assert!(line.contains("'1,0'"), "{line}");
     let line = fails(2, &["graph", tiny(), "--layer", "2"]);

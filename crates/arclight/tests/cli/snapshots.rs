@@ -108,6 +108,8 @@ fn figures_in_every_form() {
     }
     check("machines", &printed(80, &["plan", "--machines"]));
     check("graph", &printed(80, &["graph", tiny(), "--nodes", "2"]));
+    let headers = ["graph", tiny(), "--nodes", "2", "--tensors", "--layer", "0"];
+    check("graph-tensors", &printed(80, &headers));
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Counts {
         self.steps += 1;
         let several = plan.places() > 1;
         let stages = if plan.mode == Mode::Pipeline { plan.groups.len() } else { 1 };
-        // The switch to groups, and the meetings between rounds of a pipeline.
+        // The scatter or a pipeline's switch to groups, and the meetings between rounds of a pipeline.
         let meetings = u64::from(several) + (parts.len() + stages - 2) as u64;
         for to in &mut self.waits[level] {
             to.global += meetings;

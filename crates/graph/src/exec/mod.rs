@@ -73,7 +73,8 @@ pub(crate) fn run<W: Watch>(
     let low_scratch = low::scratch_len(tables);
     let step =
         Step { tables, kernels, plan, storage, weights, level, among, trial, shares, low_scratch };
-    if plan.places() > 1 {
+    // Programs for several nodes begin with a scatter. A pipeline's are for one: its stages are what groups are for.
+    if plan.mode == Mode::Pipeline && plan.places() > 1 {
         worker.switch(View::Groups);
         watch.met();
     }
@@ -104,14 +105,23 @@ fn walk<W: Watch>(
     worker: &mut Worker,
     watch: &mut W,
 ) {
-    let thread = Thread::new(step, part, turn, worker);
+    let pipeline = worker.view() == View::Groups;
+    let mut thread = Thread::new(step, part, turn, worker);
     let (mut waits, mut met) = (0, 0);
     for stage in program {
         let shared = stage.shared.filter(|_| step.shares);
         let moment = epoch.map(|epoch| Moment { epoch, waits, met });
         for (at, instr) in stage.instrs.iter().enumerate() {
             thread.execute(instr, worker, shared == Some(at), moment, watch);
-            watch.done();
+            match instr.view() {
+                None => watch.done(),
+                Some(view) => {
+                    thread = Thread::new(step, part, turn, worker);
+                    if view == View::Groups {
+                        watch.met();
+                    }
+                }
+            }
         }
         if let Some(wait) = &stage.wait {
             worker.wait(wait.scope);
@@ -122,6 +132,8 @@ fn walk<W: Watch>(
             watch.done();
         }
     }
+    // Every scatter has its gather.
+    debug_assert_eq!(worker.view() == View::One, !pipeline, "the view after a program");
 }
 
 /// Scratch that a thread needs for `stages` in steps of up to `tokens` tokens.

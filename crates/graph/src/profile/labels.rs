@@ -162,7 +162,8 @@ impl Labels {
     fn program(&mut self, desk: &Desk<'_>, buffers: &Buffers, program: &[Stage]) -> Vec<Label> {
         let mut labels: Vec<Label> = Vec::new();
         for stage in program {
-            for instr in &stage.instrs {
+            // A scatter is a meeting of all groups, and a gather takes no time.
+            for instr in stage.instrs.iter().filter(|instr| instr.view().is_none()) {
                 labels.push(self.operator(desk, instr));
             }
             if let Some(wait) = &stage.wait {
