@@ -103,7 +103,8 @@ pub(crate) fn restrict(machine: &Machine, options: &LoadOptions) -> Result<Machi
         return Err(Error::Isolated(nodes));
     }
     let machine = machine.restrict(nodes, options.on_cpus.as_ref())?;
-    match machine.usable_nodes().next().map(|node| node.id) {
+    let first = machine.usable_nodes().next().map(|node| node.id);
+    match first {
         Some(first) if isolate => Ok(machine.restrict(Some(&[first]), None)?),
         _ => Ok(machine),
     }
