@@ -7,7 +7,7 @@
  * a call at its end, and the second one is counted first. For the marks see numacount/src/lib.rs.
  *
  * Every thread calls ggml_barrier between two operators: there it says that it waits. Each thread is
- * kept on one processor of those that llama.cpp binds it to, because the plugin knows processors only.
+ * kept on one processor of those that llama.cpp binds it to, because the plugin counts by processor.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -4,11 +4,11 @@
     tools/figures/replay.py COUNTS.csv --machine MACHINE.json [--matrix TOPO.json] [--threads N,..] [--layers N]
 
 COUNTS.csv is of tests/numa-vm/stages. MACHINE.json is of `arclight plan --machines --machine NAME -o json`, TOPO.json of
-`arclight topo --bandwidth -o json`: its matrix stands in the place of the machine's.
+`arclight topo --bandwidth -o json`: its matrix replaces the machine's.
 
 A step was counted with one and with two threads on each node. In every stage the busiest thread of a node has a part
 that is the same in both counts, because every thread or only one of them does it, and a part that is divided:
-x = own + divided / threads. The machine's cores divide it further. docs/cost-model.md has the formulas, and what the replay gave beside published measurements.
+x = own + divided / threads. The machine's cores divide it further. docs/cost-model.md has the formulas, and compares the result with published measurements.
 """
 
 import argparse
@@ -40,7 +40,7 @@ class Machine:
 
     @staticmethod
     def of(found: dict, topo: dict | None = None) -> "Machine":
-        """From the JSON of `plan --machines --machine NAME`, and of `topo --bandwidth` if its matrix is to count."""
+        """From the JSON of `plan --machines --machine NAME`, and of `topo --bandwidth` if its matrix is used."""
         figures = {figure["what"]: figure["value"] for figure in found["figures"]}
         read = found["read_bytes_per_second"] if topo is None else topo["access"]["read_bytes_per_second"]
         if any(len(row) != len(read) or not all(row) for row in read):
@@ -86,13 +86,13 @@ class Share:
         return self.own + self.divided / threads
 
     def node(self) -> float:
-        """Of a node: what every thread fetches, the node fetches once; its cores share a last-level cache."""
+        """The quantity of the node: lines that every thread fetches count once, because cores share a last-level cache."""
         return self.own + self.divided
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What lies between two waits."""
+    """Work between two waits."""
     end: str                                    # local, global or stop
     lines: dict[int, dict[int, Share]]          # bytes by node and memory
     int8: dict[int, Share]                      # by node
@@ -187,11 +187,11 @@ class Load:
     """Equal threads of a node that fetch something."""
     node: int
     threads: int
-    each: tuple[float, ...]     # bytes that a thread takes from each memory
-    node_bytes: tuple[float, ...]   # that all of them together make the node fetch
+    each: tuple[float, ...]         # bytes of one thread from each memory
+    node_bytes: tuple[float, ...]   # bytes of all of them
 
     def seconds(self, machine: Machine) -> float:
-        """Of a thread whose way is free."""
+        """Time of a thread that waits for no other."""
         return sum(amount / machine.core(self.node, memory) for memory, amount in enumerate(self.each))
 
 
@@ -199,8 +199,8 @@ def fetch(machine: Machine, loads: list[Load]) -> dict[int, float]:
     """Seconds until the threads of each node have their lines.
 
     A thread takes its lines from all memories in turn, at its own rate at most. Where a memory or a link is full its
-    users share it equally, byte by byte; what one of them cannot use the others have. When a node's threads are through
-    the rest is shared anew.
+    users share it equally, byte by byte; what one of them cannot use the others have. When a node's threads are done
+    the rest is shared again.
     """
     left = {load.node: 1.0 for load in loads if load.seconds(machine) > 0}
     ends, now = {load.node: 0.0 for load in loads}, 0.0
@@ -258,7 +258,7 @@ def stage_seconds(machine: Machine, stage: Stage, threads: int) -> float:
 
 
 def compute_seconds(machine: Machine, stage: Stage, node: int, threads: int) -> float:
-    """Of a thread: its products, or where it has none its instructions, and what it does for itself."""
+    """Time of a thread's products, or of its instructions where it has none, and of work that is not divided."""
     int8, f32, instructions = stage.int8[node], stage.f32[node], stage.instructions[node]
     multiply = int8.each(threads) / machine.int8 + f32.each(threads) / machine.f32
     if int8.node() + f32.node() == 0:
@@ -267,7 +267,7 @@ def compute_seconds(machine: Machine, stage: Stage, node: int, threads: int) -> 
 
 
 def step_seconds(machine: Machine, step: Step, threads: int) -> float:
-    """A step with so many threads on each of its nodes."""
+    """Time of a step with `threads` threads on each of its nodes."""
     if max(step.used) >= len(machine.read):
         raise ValueError(f"the step was counted on node {max(step.used)}, but the machine has {len(machine.read)} nodes")
     if not 1 <= threads <= machine.cores:

@@ -17,8 +17,9 @@ pub(crate) struct Products {
     pub(crate) f32: u64,
 }
 
-/// Map `0F 38` of the opcodes with the prefix 66, as the three-byte VEX prefix has it.
+/// Opcode map `0F 38` in the three-byte VEX prefix.
 const MAP_0F38: u8 = 2;
+/// Prefix 66 there.
 const PREFIX_66: u8 = 1;
 
 impl Products {

@@ -45,7 +45,7 @@ impl Moment {
 #[derive(Debug, Default)]
 pub(crate) struct Stages {
     done: Vec<(Moment, End)>,
-    /// Where the present stage began; `None` while the thread waits.
+    /// Counters at the beginning of the present stage; `None` while the thread waits.
     began: Option<Moment>,
 }
 
@@ -103,7 +103,7 @@ mod tests {
         };
         let mut stages = Stages::default();
         stages.end(at(1, 1), End::Local);
-        assert_eq!(stages.report(0), "", "the count has not begun");
+        assert_eq!(stages.report(0), "", "counting has not started");
         stages.start(at(5, 10));
         stages.end(at(8, 14), End::Global);
         stages.resume(at(9, 100));
