@@ -7,7 +7,7 @@ from dataclasses import replace
 import replay
 from replay import Machine, Share, Stage, Step
 
-# Two nodes of four cores: 100 bytes/s beside, 25 across; a core alone reads 80, and 40 across.
+# Two nodes of four cores: 100 bytes/s local, 25 across; a core alone reads 80, and 40 across.
 SMALL = Machine(((100.0, 25.0), (25.0, 100.0)), 4, 80.0, 40.0, 50.0, 10.0, 1.0, 2.0, 3.0, 5.0)
 NOTHING = Share(0.0, 0.0)
 
@@ -34,7 +34,7 @@ class Fetching(unittest.TestCase):
         self.assertAlmostEqual(ends[1], 4.0)
 
     def test_what_one_leaves_the_others_have(self):
-        # A link of 90 bytes/s, so both have 50 bytes/s of memory 0 until the first is through with 50 bytes, after 1 s.
+        # A link of 90 bytes/s, so both have 50 bytes/s of memory 0 until the first has its 50 bytes, after 1 s.
         # The second then reads the 50 bytes that it has left at the 80 bytes/s of its core.
         fast = replace(SMALL, read=((100.0, 90.0), (90.0, 100.0)), core_other=80.0)
         loads = [replay.Load(0, 1, (50.0, 0.0), (50.0, 0.0)), replay.Load(1, 1, (100.0, 0.0), (100.0, 0.0))]
