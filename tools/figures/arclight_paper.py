@@ -1,15 +1,26 @@
 """Figures of the ArcLight paper (arXiv 2603.07770): bandwidths, and speed by threads, nodes and prompt."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import replay
 from machines import steps
-from points import OURS, PEER, PREDICTED, PUBLISHED, Figure, Point, of_kind
+from points import OURS, PEER, PREDICTED, PUBLISHED, REPLAYED, Figure, Point, of_kind
 from session import Session, failed, our_point, peer_point
 
 SOURCE = "ArcLight"
 LLAMA_ISOLATE, LLAMA_DISTRIBUTE = "llama.cpp isolate", "llama.cpp distribute"
 SYNC_A, SYNC_B = "arclight, Sync A", "arclight, Sync B"
-PAPER = "model of ArcLight's machine, 4 x 48 Kunpeng 920"
+MACHINE, DENSE, EXPERTS = "kunpeng-920", "qwen3-4b", "olmoe-1b-7b"
+PAPER = "simulated: 4 x 48 Kunpeng 920, {model}: {nodes}"
+# Files DATE-stages.csv of tests/numa-vm/stages, of models with two layers. The newest is used.
+COUNTS = Path(__file__).resolve().parents[2] / "benchmarks"
+LAYERS = {DENSE: 36, EXPERTS: 16}
+REPLAYS = {("llama.cpp", "isolate"): "replayed: llama.cpp isolate",
+           ("llama.cpp", "distribute"): "replayed: llama.cpp distribute",
+           ("arclight", "tp"): "replayed: this engine",
+           ("arclight", "interleave"): "replayed: this engine, interleaved",
+           ("arclight", "off"): "replayed: this engine, unplaced"}
 
 
 def bandwidth(session: Session) -> Iterator[Point]:
@@ -73,18 +84,46 @@ def predicted(session: Session, panel: str, nodes: int, threads: list[int], dept
 
 
 def paper(session: Session, nodes: list[int], depth: int, prompt: int, what: str) -> Iterator[Point]:
-    """The model's speed of the paper's machine: its curves are images, without numbers in the text."""
+    """The speed of the paper's machine, whose curves are images without numbers in the text: by the model of time, and
+    by the replay of counted accesses."""
     engines = {"unplaced": "model: llama.cpp", "paper-a": "model: ArcLight, Sync A",
                "paper-b": "model: ArcLight, Sync B", "tp-b": "model: this engine, Sync B"}
-    for n in nodes:
-        found = session.plan("--machine", "kunpeng-920", "-m", "qwen3-4b:q4_0", "-c", depth, "-p", prompt,
-                             "-t", listed([6 * i * n for i in range(1, 9)]), "-e", ",".join(engines))
-        for row in found["rows"] if found else []:
-            if sum(1 for t in row["threads"] if t) == n:
-                for name, rate in zip(engines.values(), row[f"{what}_tokens_per_second"], strict=True):
-                    if n > 1 or "Sync A" not in name:
-                        yield Point(f"{PAPER}: {nodes_words(n)}", name, PREDICTED, str(sum(row["threads"])),
-                                    rate, nodes=n)
+    for model in LAYERS:
+        for n in nodes:
+            panel = PAPER.format(model=model, nodes=nodes_words(n))
+            found = session.plan("--machine", MACHINE, "-m", f"{model}:q4_0", "-c", depth, "-p", prompt,
+                                 "-t", listed([6 * i * n for i in range(1, 9)]), "-e", ",".join(engines))
+            for row in found["rows"] if found else []:
+                if sum(1 for t in row["threads"] if t) == n:
+                    for name, rate in zip(engines.values(), row[f"{what}_tokens_per_second"], strict=True):
+                        if n > 1 or "Sync A" not in name:
+                            yield Point(panel, name, PREDICTED, str(sum(row["threads"])), rate, nodes=n)
+    yield from replayed(session, nodes, what)
+
+
+def replayed(session: Session, nodes: list[int], what: str) -> Iterator[Point]:
+    """The counted steps on the paper's machine. Prompts have the length that was counted."""
+    files = sorted(COUNTS.glob("*-stages.csv"))
+    if not files:
+        session.left_out.append("replay of counted accesses: benchmarks/ has no counts (tests/numa-vm/stages makes them)")
+        return
+    found, _ = session.json("plan", "--machines", "--machine", MACHINE)
+    if not found:
+        session.left_out.append("replay of counted accesses: the machine's numbers were not printed")
+        return
+    machine = replay.Machine.of(found)
+    with files[-1].open(encoding="utf-8") as file:
+        counted = replay.read_steps(file)
+    for step in counted:
+        model, used = step.model.partition("/")[0], len(step.used)
+        if model not in LAYERS or used not in nodes or (step.tokens > 1) != (what == "prompt"):
+            continue
+        grown = step.grown(LAYERS[model])
+        for threads in steps(machine.cores, 8):
+            rate = replay.tokens_per_second(machine, grown, threads)
+            yield Point(PAPER.format(model=model, nodes=nodes_words(used)), REPLAYS[step.engine, step.placement], REPLAYED,
+                        str(used * threads), rate, nodes=used, threads=used * threads,
+                        note=f"prompt of {step.tokens}" if step.tokens > 1 else "")
 
 
 def nodes_words(nodes: int) -> str:
@@ -97,7 +136,7 @@ def threads_words(threads: int) -> str:
 
 def speed(session: Session, nodes: list[int], depth: int, prompt: int) -> Iterator[Point]:
     """Decoding after `depth` tokens where `prompt` is 0, or a prompt of so many."""
-    tokens = session.sizes.tokens
+    tokens = session.sizes.decoded
     size = ["-p", prompt, "-n", "0"] if prompt else ["-p", "0", "-n", tokens, "-d", depth]
     what = "prompt" if prompt else "decode"
     middle = 0 if prompt else depth + tokens // 2
@@ -199,10 +238,9 @@ def prompt_verdicts(points: list[Point]) -> Iterator[tuple[str, str]]:
     yield "ArcLight still ahead, by less than in decoding: prompts are compute-bound", gain(points)
 
 
-IMAGES = "The curve is an image; the text has no numbers of it. Beside it stands what our model of time gives for " \
-    "the paper's machine."
-HERE = "Fewer tokens are decoded than the paper's 256 (the commands say how many). Keys and values are q4_0, as in " \
-    "the paper's commands."
+IMAGES = "The curve is an image; the text has no numbers of it. Panels whose title begins with \"simulated\" have the " \
+    "paper's machine: by our model of time, and by the replay of accesses that were counted in a virtual machine."
+HERE = "Keys and values are q4_0, as in the paper's commands. Replayed prompts have the length that was counted."
 
 FIGURES = [
     Figure("bandwidth", SOURCE, "table 1", "Memory bandwidth of every node's cores from every node's memory",

@@ -1,7 +1,7 @@
 """Draws a figure with matplotlib: `draw.py OUT.svg OUT.png < figure.json`.
 
 A program of its own, for it runs in a virtual environment that has matplotlib. Every panel has its own axes. Ours
-is a full line, a peer's dashed, what was published black crosses, a prediction dotted.
+is a full line, a peer's dashed, what was published black crosses, a prediction dotted, a replay dashed and dotted.
 """
 
 import json
@@ -18,12 +18,14 @@ OURS = ["#1f6fc4", "#189a8d", "#6a55c9", "#4a9e2f"]
 PEERS = ["#d1701b", "#b9472f", "#b08a14"]
 PREDICTED = ["#d1701b", "#189a8d", "#6a55c9", "#1f6fc4", "#4a9e2f"]
 PUBLISHED = ["#111111", "#555555", "#999999", "#777777"]
-COLOURS = {"ours": OURS, "peer": PEERS, "predicted": PREDICTED, "published": PUBLISHED}
+REPLAYED = ["#d1701b", "#1f6fc4", "#6a55c9", "#b9472f"]
+COLOURS = {"ours": OURS, "peer": PEERS, "predicted": PREDICTED, "published": PUBLISHED, "replayed": REPLAYED}
 STYLES = {
     "ours": {"linestyle": "-", "marker": "o", "linewidth": 2},
     "peer": {"linestyle": "--", "marker": "s", "linewidth": 1.6},
     "predicted": {"linestyle": ":", "marker": "", "linewidth": 1.6},
     "published": {"linestyle": "-", "marker": "x", "linewidth": 0.8},
+    "replayed": {"linestyle": "-.", "marker": "^", "linewidth": 1.2},
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-from points import KINDS, OURS, PEER, PREDICTED, PUBLISHED, Figure, Point, Results
+from points import KINDS, OURS, PEER, PREDICTED, PUBLISHED, REPLAYED, Figure, Point, Results
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1120px; margin: 2em auto; padding: 0 1em; color: #1c2126; }
@@ -22,9 +22,9 @@ img { max-width: 100%; } pre { background: #f4f6f8; padding: .7em; overflow-x: a
 """
 
 KEY = {OURS: "this program", PEER: "llama.cpp, here", PUBLISHED: "published",
-       PREDICTED: "predicted by the model of time"}
+       PREDICTED: "predicted by the model of time", REPLAYED: "replayed from counted accesses"}
 DRAWN = {OURS: "full lines with dots", PEER: "dashed lines with squares", PUBLISHED: "black and grey, with crosses",
-         PREDICTED: "dotted lines, hatched bars"}
+         PREDICTED: "dotted lines, hatched bars", REPLAYED: "lines of dashes and dots"}
 
 # Figures and tables of the documents that are not measured, and why.
 NOT_SHOWN = [

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TextIO
 
-OURS, PEER, PUBLISHED, PREDICTED = "ours", "peer", "published", "predicted"
-KINDS = (OURS, PEER, PUBLISHED, PREDICTED)
+OURS, PEER, PUBLISHED, PREDICTED, REPLAYED = "ours", "peer", "published", "predicted", "replayed"
+KINDS = (OURS, PEER, PUBLISHED, PREDICTED, REPLAYED)
 PUBLISHED_FOLDER = Path(__file__).with_name("published")
 
 

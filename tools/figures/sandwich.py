@@ -283,7 +283,7 @@ CROWDED = "cores:4 fill:2 crowd:0.2"
 def configurations(session: Session) -> Iterator[Point]:
     """What the search finds on machines that are not at hand, by the model of time."""
     for planted in ("", CROWDED):
-        panel = "decoding over the default's, clusters of 4 crowded" if planted else "decoding over the default's"
+        panel = "simulated: decoding over the default's" + (", clusters of 4 crowded" if planted else "")
         for machine in SEARCHED:
             for size in SIZES:
                 x = f"{machine}, {size.removeprefix('llama')}"
@@ -338,7 +338,7 @@ FIGURES = [
            "The quick search, cores alone, the whole search; then k of one and two and the windows of the paper, "
            "with little time for each (tune --ablation of Qwen3-0.6B).", 0.09, tuning, tuning_verdicts,
            ("sandwich-table-2.csv", "sandwich-tuning-times.csv")),
-    Figure("configurations", SOURCE, "figure 13", "Which configuration wins where", "bars", "", "times as fast",
+    Figure("configurations", SOURCE, "figure 13", "Simulated: which configuration wins where", "bars", "", "times as fast",
            ("Xeon 8272: reduction infrequently, grouping inconsistently. AMD and Kunpeng: both are essential.",
             "The figure is an image; the text has no numbers of it."),
            "By the model of time on those machines, not measured. What cores share is assumed of EPYC alone; in the "

@@ -42,10 +42,11 @@ class Sizes:
     answer: int             # tokens of an answer at most, when serving
     tune_seconds: int       # of one search, at most
     ablation_model: str     # what the ablation measures; the run's model, if there is none
+    decoded: int            # tokens of ArcLight's figures
 
 
-FULL = Sizes(48, 3, 8, 9, 90, 60, (15, 300), 128, 200, "qwen3-0.6b:q4_0")
-QUICK = Sizes(8, 1, 2, 2, 6, 6, (15, 40), 24, 30, "")
+FULL = Sizes(48, 3, 8, 9, 90, 60, (15, 300), 128, 200, "qwen3-0.6b:q4_0", 256)
+QUICK = Sizes(8, 1, 2, 2, 6, 6, (15, 40), 24, 30, "", 8)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,14 @@ import tempfile
 import time
 import unittest
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "compare")]
 
+import arclight_paper  # noqa: E402
 import arm  # noqa: E402
 import page  # noqa: E402
 import points  # noqa: E402
@@ -24,7 +27,7 @@ import zigllama  # noqa: E402
 from arclight_paper import FIGURES as ARCLIGHT, SYNC_A, SYNC_B, gain, sync_gain  # noqa: E402
 from machines import Cluster, doublings, steps  # noqa: E402
 from measure import Load  # noqa: E402
-from points import OURS, PEER, PREDICTED, PUBLISHED, Point, Results  # noqa: E402
+from points import OURS, PEER, PREDICTED, PUBLISHED, REPLAYED, Point, Results  # noqa: E402
 from session import FULL, Answer, Session, our_point  # noqa: E402
 
 FIGURES = [*ARCLIGHT, *arm.FIGURES, *sandwich.FIGURES, *products.FIGURES, *zigllama.FIGURES]
@@ -114,7 +117,7 @@ class Fake(Session):
 
     def plan_json(self, command: list[str]) -> dict:
         if "--machines" in command:
-            return {"cores_per_node": 64, "figures": [{"what": k, "value": v, "unit": "ns"} for k, v in N2.items()]}
+            return json.loads((HERE / "known" / f"{option(command, '--machine')}.json").read_text(encoding="utf-8"))
         if "--scaling" in command:
             rows = [{"phase": phase, "threads": t, "nodes": 1, "speedup": 0.5 * t + 0.5}
                     for phase in ("decode", "prompt") for t in map(int, option(command, "-t").split(","))]
@@ -154,6 +157,24 @@ def session(cores: tuple[int, ...] = (48,) * 4, peer: bool = True) -> Fake:
     made.begin(1)
     made.kept["libraries"] = Path("python"), {name: Path(name) for name in products.FILES}
     return made
+
+
+def counted_steps() -> str:
+    """As tests/numa-vm/stages writes them: two layers and a head; the peer reads node 0 alone."""
+    rows = ["engine,placement,model,nodes,threads,tokens,stage,end,thread,node,instructions,int8,f32,lines0,lines1"]
+    for engine, placement in (("arclight", "tp"), ("llama.cpp", "isolate"), ("llama.cpp", "distribute")):
+        for nodes in ((1,) if placement == "isolate" else (2,) if placement == "distribute" else (1, 2)):
+            for model, threads, tokens in product(("qwen3-4b/2", "olmoe-1b-7b/2"), (1, 2), (1, 300)):
+                for stage, work in enumerate((4_000_000, 4_000_000, 9_000_000)):
+                    for thread in range(threads * nodes):
+                        node = thread // threads
+                        part = work // (threads * nodes)
+                        home = node if engine == "arclight" else 0
+                        lines = [part // 64 if home == m else 0 for m in range(2)]
+                        rows.append(",".join(map(str, (engine, placement, model, nodes, threads, tokens, stage,
+                                                       "global" if stage < 2 else "stop", 2 * node + thread % threads,
+                                                       node, part // 8, tokens * part, 0, *lines))))
+    return "\n".join(rows) + "\n"
 
 
 LEVEL = {
@@ -290,6 +311,31 @@ class Sweeps(unittest.TestCase):
         self.assertTrue(any("--numa distribute" in c and "-ctk q4_0" in c for c in made.commands))
         paper = [p for p in found if "Kunpeng" in p.panel and "4 nodes" in p.panel]
         self.assertEqual(max(int(p.x) for p in paper), 192)
+        # The paper decodes 256 tokens.
+        self.assertTrue(all(option(c.split(), "-n") == "256" for c in made.commands if "bench" in c.split()[1:2]))
+
+    def test_counted_accesses_are_replayed_on_the_paper_s_machine(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(arclight_paper, "COUNTS", Path(folder)):
+            made = session()
+            self.assertFalse([p for p in swept("decode-nodes", made) if p.kind == REPLAYED])
+            self.assertIn("replay of counted accesses: benchmarks/ has no counts", made.left_out[-1])
+            Path(folder, "2026-01-01-stages.csv").write_text(counted_steps(), encoding="utf-8")
+            for name, nodes in (("decode-one-node", [1]), ("decode-nodes", [2]), ("prompt-300", [1, 2])):
+                found = [p for p in swept(name) if p.kind == REPLAYED]
+                self.assertEqual(sorted({p.nodes for p in found}), nodes, name)
+                for n in nodes:
+                    for model in ("qwen3-4b", "olmoe-1b-7b"):
+                        own = [p for p in found if p.nodes == n and model in p.panel and "this engine" in p.series]
+                        peer = [p for p in found if p.nodes == n and model in p.panel and "llama.cpp" in p.series]
+                        self.assertEqual([p.threads for p in own], [n * t for t in steps(48, 8)])
+                        # All lines of the peer are on node 0.
+                        self.assertEqual(own[-1].value > 1.2 * peer[-1].value, n > 1 and name != "prompt-300")
+
+    def test_titles_of_what_is_simulated_say_so(self):
+        for figure in ARCLIGHT[1:]:
+            for point in swept(figure.name):
+                self.assertEqual("Kunpeng" in point.panel, point.panel.startswith("simulated"), point.panel)
+        self.assertTrue(all(p.panel.startswith("simulated") for p in swept("configurations")))
 
     def test_one_node_is_said_to_be_virtual(self):
         made = session((2,), peer=False)
@@ -297,8 +343,9 @@ class Sweeps(unittest.TestCase):
         self.assertEqual({p.panel for p in found if p.kind == OURS}, {"2 nodes, virtual"})
         self.assertFalse([p for p in found if p.kind == PEER])
         self.assertFalse([p for p in found if p.kind == PREDICTED and "virtual" in p.panel])
-        self.assertEqual(made.left_out, ["prediction on 2 nodes: they are virtual",
-                                         "4 nodes: there are fewer cores than nodes"])
+        # The counts that are replayed are of another machine.
+        here = [words for words in made.left_out if not words.startswith("replay of counted accesses")]
+        self.assertEqual(here, ["prediction on 2 nodes: they are virtual", "4 nodes: there are fewer cores than nodes"])
 
     def test_what_time_does_not_allow_is_left_out(self):
         made = session()

@@ -47,6 +47,7 @@ mod leader;
 mod levels;
 mod page;
 mod pool;
+mod probe;
 mod spec;
 mod stats;
 mod sync;

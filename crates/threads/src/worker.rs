@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::gate::Seen;
 use crate::hub::{Member, Poisoned};
 use crate::pool::Shared;
+use crate::probe;
 use crate::stats::TaskCounts;
 use crate::tasks::deal::Deal;
 use crate::tasks::round::{From, Place, Task};
@@ -250,7 +251,9 @@ impl Worker {
         let me = Member { level: self.level, group: self.home };
         let start = self.shared.stats.get(self.thread).map(|slot| (slot, Instant::now()));
         let now = start.map(|(_, start)| (start - self.shared.epoch).as_nanos() as u64);
+        probe::comes(global);
         let met = if global { hub.wait_global(me, now) } else { hub.wait_local(me, now) };
+        probe::leaves();
         if let Some((slot, start)) = start {
             let took = start.elapsed();
             slot.waited(global, met.as_ref().copied().unwrap_or_default(), took);

@@ -1,4 +1,4 @@
-//! `count`: decode steps between the marks of the access-counting plugin.
+//! `count`: a prompt and decode steps between the marks of the access-counting plugin.
 
 use crate::error::Error;
 use crate::load::LoadArgs;
@@ -21,6 +21,9 @@ pub(crate) struct CountArgs {
     /// Tokens to decode between the marks
     #[arg(long, value_name = "N", default_value_t = 8)]
     tokens: usize,
+    /// Count a prompt of so many tokens first, which is computed twice: the second time counts
+    #[arg(long, value_name = "N")]
+    prompt: Option<usize>,
     /// Print this process's memory map at the end, to name the plugin's pages (its `top=N`)
     #[arg(long)]
     maps: bool,
@@ -31,6 +34,20 @@ pub(crate) fn run(args: &CountArgs) -> Result<(), Error> {
     let mut engine = args.load.load(args.threads)?;
     let plan = engine.plan();
     println!("threads {} nodes {}", plan.threads(), plan.groups.len());
+    if let Some(count) = args.prompt {
+        let prompt = script::tokens(count, engine.hparams().vocab);
+        for counts in [false, true] {
+            let sequence = engine.new_sequence()?;
+            if counts {
+                marker::send(Mark::Start);
+            }
+            engine.step(&[BatchEntry { sequence, tokens: &prompt, outputs: Outputs::Last }])?;
+            engine.free(sequence)?;
+        }
+        marker::send(Mark::Stop);
+        marker::send(Mark::Report);
+        println!("counted a prompt of {count} tokens");
+    }
     let sequence = engine.new_sequence()?;
     let tokens = script::tokens(WARM_UP + args.tokens, engine.hparams().vocab);
     for (i, token) in tokens.iter().enumerate() {

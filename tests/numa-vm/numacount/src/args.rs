@@ -7,6 +7,7 @@
 //! | `l2=KIB` | also model a private cache of this size |
 //! | `top=N` | also print the N virtual pages with most bytes of remote accesses |
 //! | `kernel=1` | count the guest's kernel too, not only user space |
+//! | `stages=1` | also print the counts between any two waits; nothing counts while a thread waits |
 
 use crate::tally::NODES;
 
@@ -26,13 +27,21 @@ pub(crate) struct Config {
     pub(crate) cache_kib: Option<usize>,
     /// So many pages are printed.
     pub(crate) top: usize,
+    /// Counts are cut at waits.
+    pub(crate) stages: bool,
 }
 
 impl Config {
     /// Reads the arguments; the error is the one that cannot be understood.
     pub(crate) fn parse<'a>(args: impl Iterator<Item = &'a str>) -> Result<Config, String> {
-        let mut config =
-            Config { ranges: vec![], homes: vec![], code_end: USER_END, cache_kib: None, top: 0 };
+        let mut config = Config {
+            ranges: vec![],
+            homes: vec![],
+            code_end: USER_END,
+            cache_kib: None,
+            top: 0,
+            stages: false,
+        };
         for arg in args {
             config.set(arg).ok_or_else(|| arg.to_owned())?;
         }
@@ -45,6 +54,7 @@ impl Config {
         let node = node.parse().ok().filter(|&n| n < NODES);
         match (key, kind, node) {
             ("kernel", ..) => self.code_end = if value == "0" { USER_END } else { u64::MAX },
+            ("stages", ..) => self.stages = value != "0",
             ("l2", ..) => self.cache_kib = Some(value.parse().ok().filter(|&kib| kib > 0)?),
             ("top", ..) => self.top = value.parse().ok()?,
             (_, "n", Some(node)) => {
@@ -107,6 +117,7 @@ mod tests {
         assert_eq!((config.memory_end(), config.cache_kib), (0x9000, Some(1024)));
         assert_eq!(config.code_end, USER_END);
         assert_eq!(Config::parse(["kernel=1"].into_iter()).unwrap().code_end, u64::MAX);
+        assert!(!config.stages && Config::parse(["stages=1"].into_iter()).unwrap().stages);
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //!
 //! A program steers it with marks, `nop`s that carry a number: `nopl 0x4e554d00+mark(%rax)`, bytes
 //! `0f 1f 80` and the displacement. 1: count from here, from zero; 2: count no more; 3: print.
+//! With `stages=1` there are three more, of a thread that waits: 4: it comes to a wait for its group; 5: to one for
+//! all; 6: it has left it. Then the counts between any two waits are printed too, with instructions and products.
 //! The cache model keeps its contents, so that a first mark 1 before a warm-up and a second one
 //! after it count a warm cache.
 //!
@@ -19,7 +21,9 @@
 mod args;
 mod cache;
 mod hot;
+mod multiply;
 // A test program has no QEMU to link with.
 #[cfg(not(test))]
 mod plugin;
+mod stages;
 mod tally;

@@ -3,6 +3,8 @@
 use crate::args::Config;
 use crate::cache::{Cache, Versions};
 use crate::hot::Pages;
+use crate::multiply::Products;
+use crate::stages::{End, Moment, Stages};
 use crate::tally::{self, Access, Tally};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -25,6 +27,21 @@ type OnBlock = extern "C" fn(Id, *mut c_void);
 type OnExecution = extern "C" fn(c_uint, *mut c_void);
 type OnAccess = extern "C" fn(c_uint, u32, u64, *mut c_void);
 
+/// `qemu_plugin_u64`: a number for each processor.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Counter {
+    scoreboard: *mut c_void,
+    offset: usize,
+}
+
+// SAFETY: QEMU owns what it points to, for as long as the machine runs, and each processor adds to its own number.
+unsafe impl Send for Counter {}
+// SAFETY: as above; a number that is read meanwhile is an old one.
+unsafe impl Sync for Counter {}
+
+/// `QEMU_PLUGIN_INLINE_ADD_U64`
+const ADD: c_uint = 0;
 /// `QEMU_PLUGIN_CB_NO_REGS`
 const NO_REGS: c_uint = 0;
 /// `QEMU_PLUGIN_MEM_RW`
@@ -50,6 +67,14 @@ unsafe extern "C" {
         what: c_uint,
         user: *mut c_void,
     );
+    fn qemu_plugin_scoreboard_new(element_size: usize) -> *mut c_void;
+    fn qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(
+        block: *mut c_void,
+        op: c_uint,
+        entry: Counter,
+        value: u64,
+    );
+    fn qemu_plugin_u64_get(entry: Counter, cpu: c_uint) -> u64;
     fn qemu_plugin_mem_size_shift(info: u32) -> c_uint;
     fn qemu_plugin_mem_is_store(info: u32) -> bool;
     fn qemu_plugin_get_hwaddr(info: u32, address: u64) -> *const c_void;
@@ -68,6 +93,10 @@ struct Cpu {
     cache: UnsafeCell<Option<Cache>>,
     /// Locked by its own thread, and by whoever prints.
     remote: Mutex<Pages>,
+    /// Likewise.
+    stages: Mutex<Stages>,
+    /// Nothing counts meanwhile.
+    waits: AtomicBool,
 }
 
 // SAFETY: the tally is atomic, and a processor's cache is touched by `on_access` for this processor
@@ -78,8 +107,37 @@ struct State {
     config: Config,
     cpus: Vec<Cpu>,
     versions: Versions,
+    /// Instructions, int8 products and f32 products, if stages are counted.
+    work: Option<[Counter; 3]>,
     /// The counters at the last mark 1.
     since: Mutex<Vec<[[u64; 5]; tally::NODES + 1]>>,
+}
+
+impl State {
+    /// The counters of a processor as they stand.
+    fn moment(&self, number: usize) -> Moment {
+        // SAFETY: QEMU made the counters, and `number` is of one of its processors.
+        let read = |c| unsafe { qemu_plugin_u64_get(c, number as c_uint) };
+        Moment::new(&self.cpus[number].tally.read(), self.work.map_or([0; 3], |w| w.map(read)))
+    }
+
+    /// The thread on a processor comes to a wait or has left it.
+    fn wait(&self, number: usize, end: Option<End>) {
+        let Some(cpu) = self.cpus.get(number).filter(|_| self.work.is_some()) else { return };
+        let mut stages = cpu.stages.lock().unwrap_or_else(PoisonError::into_inner);
+        match end {
+            Some(end) => stages.end(self.moment(number), end),
+            None => stages.resume(self.moment(number)),
+        }
+        cpu.waits.store(end.is_some(), Relaxed);
+    }
+
+    /// Calls `does` with the stages of every processor.
+    fn stages(&self, mut does: impl FnMut(usize, &mut Stages)) {
+        for (number, cpu) in self.cpus.iter().enumerate().filter(|_| self.work.is_some()) {
+            does(number, &mut cpu.stages.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
 }
 
 static STATE: OnceLock<State> = OnceLock::new();
@@ -92,6 +150,9 @@ extern "C" fn on_access(cpu: c_uint, info: u32, address: u64, _: *mut c_void) {
     let Some(state) = STATE.get() else { return };
     let number = cpu as usize;
     let Some(cpu) = state.cpus.get(number) else { return };
+    if cpu.waits.load(Relaxed) {
+        return;
+    }
     // SAFETY: inside of a memory callback, with its own arguments.
     let hardware = unsafe { qemu_plugin_get_hwaddr(info, address) };
     if hardware.is_null() {
@@ -118,8 +179,16 @@ extern "C" fn on_access(cpu: c_uint, info: u32, address: u64, _: *mut c_void) {
     }
 }
 
-extern "C" fn on_mark(_: c_uint, mark: *mut c_void) {
+extern "C" fn on_mark(cpu: c_uint, mark: *mut c_void) {
     let Some(state) = STATE.get() else { return };
+    match mark.addr() {
+        // Before the counters are read below: every wait passes here.
+        4..=6 if !COUNTING.load(Relaxed) => return,
+        4 => return state.wait(cpu as usize, Some(End::Local)),
+        5 => return state.wait(cpu as usize, Some(End::Global)),
+        6 => return state.wait(cpu as usize, None),
+        _ => {}
+    }
     let read = || state.cpus.iter().map(|c| c.tally.read()).collect::<Vec<_>>();
     let pages =
         || state.cpus.iter().map(|c| c.remote.lock().unwrap_or_else(PoisonError::into_inner));
@@ -128,13 +197,19 @@ extern "C" fn on_mark(_: c_uint, mark: *mut c_void) {
         1 => {
             *since = read();
             pages().for_each(|mut p| *p = Pages::default());
+            state.stages(|number, stages| stages.start(state.moment(number)));
+            state.cpus.iter().for_each(|cpu| cpu.waits.store(false, Relaxed));
             COUNTING.store(true, Relaxed);
         }
-        2 => COUNTING.store(false, Relaxed),
+        2 => {
+            COUNTING.store(false, Relaxed);
+            state.stages(|number, stages| stages.end(state.moment(number), End::Stop));
+        }
         3 => {
             eprint!("{}", tally::report(&state.config, &since, &read()));
             let all = pages().fold(Pages::default(), |all, pages| all.with(&pages));
             eprint!("{}", all.report(state.config.top));
+            state.stages(|number, stages| eprint!("{}", stages.report(number)));
         }
         _ => {}
     }
@@ -156,8 +231,17 @@ fn mark_of(insn: *const c_void) -> Option<usize> {
     }
 }
 
+/// The products of an instruction of the block that is being translated.
+fn products_of(insn: *const c_void) -> Products {
+    let mut bytes = [0u8; 15];
+    // SAFETY: `insn` is of the block that is being translated; `bytes` has room for what is asked.
+    let got = unsafe { qemu_plugin_insn_data(insn, bytes.as_mut_ptr().cast(), bytes.len()) };
+    Products::of(&bytes[..got.min(bytes.len())])
+}
+
 extern "C" fn on_block(_: Id, block: *mut c_void) {
     let Some(state) = STATE.get() else { return };
+    let mut work = [0; 3];
     // SAFETY: the block that is being translated, during its translation.
     for i in 0..unsafe { qemu_plugin_tb_n_insns(block) } {
         // SAFETY: as above, and `i` is less than the number of instructions.
@@ -174,7 +258,15 @@ extern "C" fn on_block(_: Id, block: *mut c_void) {
             unsafe {
                 qemu_plugin_register_vcpu_mem_cb(insn, on_access, NO_REGS, LOADS_AND_STORES, none);
             }
+            let products = products_of(insn);
+            let of = [1, products.int8, products.f32];
+            work.iter_mut().zip(of).for_each(|(sum, more)| *sum += more);
         }
+    }
+    let counters = state.work.into_iter().flatten().zip(work);
+    for (counter, value) in counters.filter(|(_, value)| *value > 0) {
+        // SAFETY: the block that is being translated; QEMU made the counter.
+        unsafe { qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(block, ADD, counter, value) };
     }
 }
 
@@ -211,7 +303,13 @@ pub unsafe extern "C" fn qemu_plugin_install(
     let cache = || UnsafeCell::new(config.cache_kib.map(Cache::new));
     let cpus = (0..info.max_vcpus).map(|_| Cpu { cache: cache(), ..Cpu::default() }).collect();
     let versions = Versions::new(if config.cache_kib.is_some() { config.memory_end() } else { 0 });
-    let state = State { config, cpus, versions, since: Mutex::default() };
+    // SAFETY: a plugin may ask for memory while it is installed.
+    let counters = || unsafe { qemu_plugin_scoreboard_new(3 * size_of::<u64>()) };
+    let work = config
+        .stages
+        .then(counters)
+        .map(|scoreboard| [0, 1, 2].map(|i| Counter { scoreboard, offset: i * size_of::<u64>() }));
+    let state = State { config, cpus, versions, work, since: Mutex::default() };
     if STATE.set(state).is_err() {
         eprintln!("numacount: loaded twice");
         return 1;

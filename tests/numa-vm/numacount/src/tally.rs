@@ -15,10 +15,10 @@ const LOADS: usize = 0;
 const STORES: usize = 1;
 const LOAD_BYTES: usize = 2;
 const STORE_BYTES: usize = 3;
-const FILLS: usize = 4;
+pub(crate) const FILLS: usize = 4;
 const KINDS: usize = 5;
 
-type Counts = [[u64; KINDS]; NODES + 1];
+pub(crate) type Counts = [[u64; KINDS]; NODES + 1];
 
 /// One access.
 #[derive(Clone, Copy, Debug)]
