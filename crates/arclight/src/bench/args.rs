@@ -80,7 +80,7 @@ pub(crate) struct BenchArgs {
 }
 
 /// What needs a model.
-const NOT_WITH_LIMITS: [&str; 26] = [
+const NOT_WITH_LIMITS: [&str; 27] = [
     "model",
     "synth",
     "prompt",

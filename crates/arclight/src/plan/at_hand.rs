@@ -165,10 +165,11 @@ fn waits(machine: &Machine, all: &Layout) -> Result<(WaitModel, (f64, Option<f64
     Ok((model, (local, global)))
 }
 
-/// Seconds of a local and a global wait.
+/// Seconds of a local and a global wait; none of a local one where each group is one thread.
 fn wait(layout: &Layout) -> Result<(f64, Option<f64>), Error> {
     let row = barrier::measure(layout, ROUNDS, &mut || ())?;
-    Ok((row.local.median * 1e-6, row.global.map(|wait| wait.median * 1e-6)))
+    let local = row.local.map_or(0.0, |wait| wait.median * 1e-6);
+    Ok((local, row.global.map(|wait| wait.median * 1e-6)))
 }
 
 /// CPUs that no thread runs on, by reason.

@@ -108,7 +108,7 @@ fn threads_row(
         setup: waits.setup,
         read_bytes_per_second: reads.all,
         node_read_bytes_per_second: reads.groups,
-        local_wait_microseconds: waits.local.median,
+        local_wait_microseconds: waits.local.map(|wait| wait.median),
         global_wait_microseconds: waits.global.map(|wait| wait.median),
     })
 }

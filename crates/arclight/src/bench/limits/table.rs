@@ -29,8 +29,8 @@ pub(super) struct ThreadsRow {
     pub(super) read_bytes_per_second: f64,
     /// Of each node, all at the same time.
     pub(super) node_read_bytes_per_second: Vec<f64>,
-    /// For the threads of the own node; with one node, for all.
-    pub(super) local_wait_microseconds: f64,
+    /// For the threads of the own node; with one node, for all. `None` with one thread on each node.
+    pub(super) local_wait_microseconds: Option<f64>,
     /// For all threads of several nodes.
     pub(super) global_wait_microseconds: Option<f64>,
 }
@@ -62,14 +62,14 @@ pub(super) fn print(
         let shared = (setup.cpus < setup.threads).then_some("threads share CPUs");
         let virtual_nodes = setup.virtual_nodes.then_some("nodes share memory");
         let but: Vec<_> = shared.into_iter().chain(virtual_nodes).collect();
-        let global = row.global_wait_microseconds.map_or_else(String::new, term::rate);
+        let wait = |microseconds: Option<f64>| microseconds.map_or_else(String::new, term::rate);
         [
             figure("threads", 7, setup.threads),
             figure("nodes", 5, setup.nodes),
             figure("read GB/s", 9, rate(&row.read_bytes_per_second)),
             words("each node", 14, each.join(" ")),
-            figure("local wait µs", 13, term::rate(row.local_wait_microseconds)),
-            figure("global wait µs", 14, global),
+            figure("local wait µs", 13, wait(row.local_wait_microseconds)),
+            figure("global wait µs", 14, wait(row.global_wait_microseconds)),
             words("", 0, but.join(", ")),
         ]
     }))?;
