@@ -197,11 +197,11 @@ fn bench_prints_tables_and_takes_synthetic_models() {
 
 #[test]
 fn limits_of_the_machine_need_no_model() {
-    let args = ["bench", "--limits", "-r", "1", "-t", "1", "-o"];
+    let args = ["bench", "--limits", "-r", "1", "-t", "2", "-o"];
     let seen = json(&[&args[..], &["json"]].concat());
     let number = |of: &Value, key: &str| of[key].as_f64().unwrap();
     let [row] = seen["threads"].as_array().unwrap().as_slice() else { panic!("{seen}") };
-    assert_eq!((row["threads"].as_u64(), row["nodes"].as_u64()), (Some(1), Some(1)), "{seen}");
+    assert_eq!((row["threads"].as_u64(), row["nodes"].as_u64()), (Some(2), Some(1)), "{seen}");
     assert!(number(row, "read_bytes_per_second") > 1e6, "{seen}");
     assert!(number(row, "local_wait_microseconds") > 0.0, "{seen}");
     let peaks = seen["peaks"].as_array().unwrap();
@@ -232,9 +232,9 @@ fn replicas_are_measured_side_by_side() {
     let seen = json(&[&args[..], &["--replicas", "1", "-o", "json"]].concat());
     let results = seen["results"].as_array().unwrap();
     let of = |key: &'static str| results.iter().map(move |r| r[key].as_str().unwrap());
-    let tests = ["pp8", "tg2", "pp8 @ d9", "tg2 @ d9"];
+    let tests = ["pp8", "tg2", "pp8+tg2", "pp8 @ d9", "tg2 @ d9", "pp8+tg2 @ d9"];
     assert!(of("test").eq(tests.iter().flat_map(|&t| [t, t])), "{seen}");
-    assert!(of("replica").eq(["0", "all"].into_iter().cycle().take(8)), "{seen}");
+    assert!(of("replica").eq(["0", "all"].into_iter().cycle().take(12)), "{seen}");
     for pair in results.chunks(2) {
         let [one, all] = [0, 1].map(|i| pair[i]["limit"].as_f64().unwrap());
         assert!((one / all - 1.0).abs() < 1e-9, "{seen}");
