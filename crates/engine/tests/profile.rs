@@ -35,7 +35,9 @@ fn compiled(engine: &mut Engine, variant: Variant, stage: usize) -> Vec<String> 
     let graph = engine.graph();
     let mut names = Vec::new();
     for stage in &engine.program(variant).unwrap()[stage] {
-        names.extend(stage.instrs.iter().map(|instr| match (instr.name(), instr.matrix()) {
+        // Where the pool's view changes, a profile has the meeting of all groups and no operator.
+        let operators = stage.instrs.iter().filter(|instr| instr.view().is_none());
+        names.extend(operators.map(|instr| match (instr.name(), instr.matrix()) {
             ("logits", _) | (_, None) => instr.name().to_owned(),
             (_, Some(matrix)) => graph.matrix(matrix).name.clone(),
         }));
