@@ -35,7 +35,7 @@ impl fmt::Display for Setup {
 pub(crate) struct BarrierRow {
     #[serde(flatten)]
     pub(crate) setup: Setup,
-    /// `None` with groups of one thread, which waits for nobody.
+    /// `None` if each group has one thread, which has no other to wait for.
     pub(crate) local: Option<Summary>,
     /// `None` with one node, where it is the local one.
     pub(crate) global: Option<Summary>,

@@ -1,9 +1,9 @@
 //! What tells prefill from decode: the machine's counters of each phase, beside each other.
 //!
 //! The figures are those of Sandwich's figure 2 (section 2.1): instructions per cycle; the share of loads that the buffer of
-//! translations missed; and by thousand instructions the cycles of the bus, and what goes to the last cache, past the
-//! buffer of translations, to the memory's controllers and to the busiest of these. What the kernel counts by itself (time on cores, page faults, switches of threads) stands below, since it is
-//! to be had in machines whose CPUs count nothing. `GHz` is what the cores ran at: cycles by time on them.
+//! translations missed; and by thousand instructions the cycles of the bus, and the loads that go to the last cache, past
+//! the buffer of translations, to the memory's controllers and to the busiest of these. Counts of the kernel (time on cores,
+//! page faults, switches of threads) stand below; machines without counters in their CPUs have them too. `GHz` is what the cores ran at: cycles by time on them.
 
 use super::counters::{ControllerCount, Counted};
 use super::phase::Phase;

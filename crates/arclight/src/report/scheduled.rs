@@ -1,10 +1,10 @@
-//! Which of a step's products are multiplied by schedules that a profile has, of `tune` or of idle time.
+//! The products of a step that a profile has schedules for, from `tune` or from a search in idle time.
 
 use crate::term;
 use arclight_engine::Engine;
 use serde::Serialize;
 
-/// Products of a step, by who says how they are multiplied.
+/// Products of a step, and those that a schedule is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Scheduled {
     /// Products of a step with as many tokens as the phase's steps have on average.
@@ -16,7 +16,7 @@ pub(super) struct Scheduled {
 }
 
 impl Scheduled {
-    /// Of steps of `tokens` tokens; `None` where no profile has schedules.
+    /// For steps of `tokens` tokens; `None` if the engine has no schedules.
     pub(super) fn of(engine: &Engine, tokens: usize) -> Option<Scheduled> {
         let plan = engine.plan();
         if plan.schedules.is_empty() {

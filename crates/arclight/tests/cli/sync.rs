@@ -51,7 +51,7 @@ fn gathers_are_compared_by_size_and_their_memory_is_where_it_belongs() {
         assert_eq!(placed["elsewhere"], 0, "{placed}");
     }
 
-    // A group of one thread waits for nobody.
+    // A group of one thread has no local wait.
     let locals: Vec<bool> =
         seen["barriers"].as_array().unwrap().iter().map(|row| row["local"].is_null()).collect();
     assert_eq!(locals, [false, true]);

@@ -39,9 +39,9 @@ pub struct Company {
     pub steps: Duration,
     /// Of it, the time of steps without some of the cores.
     pub steps_without: Duration,
-    /// The time of all windows, from a step to one of the next, with what was between them.
+    /// The time of all windows: steps, and the pauses between them.
     pub watched: Duration,
-    /// Of that, the time for which the thread of each CPU was ready and not let run.
+    /// The part of [`watched`](Company::watched) for which the thread of each CPU was ready to run and had no core.
     pub delayed: BTreeMap<CpuId, Duration>,
 }
 

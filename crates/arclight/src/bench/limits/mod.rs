@@ -179,7 +179,7 @@ impl Floor {
         if 2.0 * self.memory > self.seconds { "memory" } else { "compute" }
     }
 
-    /// The share of work that takes so many seconds.
+    /// The share of the limit that work of `seconds` reaches.
     ///
     /// # Errors
     /// The work is faster than the machine was found to be.
@@ -257,7 +257,7 @@ mod tests {
         let floor = floor(2, 0, 2, limits(1e8));
         assert!((floor.seconds - 6.002e6 / 1e8).abs() < 1e-9, "{floor:?}");
         assert_eq!(floor.bound(), "memory");
-        // What beats its limit has no share, for the reason of what bounds it.
+        // Work that beats its limit has no share; the reason names the limit.
         assert_eq!(deep.share(0.060, &limits(1e9)), Ok(0.5));
         assert_eq!(deep.share(0.029, &limits(1e9)), Err(NoShare::Cores));
         assert_eq!(floor.share(0.05, &limits(1e8)), Err(NoShare::Memory));

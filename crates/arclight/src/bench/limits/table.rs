@@ -29,7 +29,7 @@ pub(super) struct ThreadsRow {
     pub(super) read_bytes_per_second: f64,
     /// Of each node, all at the same time.
     pub(super) node_read_bytes_per_second: Vec<f64>,
-    /// For the threads of the own node; with one node, for all. `None` with one thread on each node.
+    /// Between the threads of a node; `None` with one thread on each node.
     pub(super) local_wait_microseconds: Option<f64>,
     /// For all threads of several nodes.
     pub(super) global_wait_microseconds: Option<f64>,
