@@ -68,7 +68,8 @@ fn what_a_profile_says_of_matrices_must_be_known_here() {
     let end = start + profile[start..].find("\n]").unwrap();
     let row =
         "rows = [\n  { up_to = 512, kernel = \"9x9\", slice = [1, 1], grid = [1, 1], ahead = 0 },";
-    std::fs::write(&path, format!("{}{row}{}", &profile[..start], &profile[end..])).unwrap();
+    let profile_with = |row: &str| format!("{}{row}{}", &profile[..start], &profile[end..]);
+    std::fs::write(&path, profile_with(row)).unwrap();
     let Ran { code, err, .. } =
         run(&["run", tiny(), "-n", "4", "-p", "a", "--profile-file", &path]);
     assert_eq!(code, Some(0), "{err}");
@@ -76,6 +77,23 @@ fn what_a_profile_says_of_matrices_must_be_known_here() {
         err.contains("names the kernel 9x9, which does not multiply Q4_0 on this CPU"),
         "{err}"
     );
+
+    // A kernel of this CPU is used, and the report names the matrix. Which kernels there are depends on the CPU.
+    let report = |more: &[&str]| {
+        let generate = ["run", tiny(), "-n", "4", "-p", "a", "--report"];
+        let Ran { code, out, err } = run(&[&generate[..], more].concat());
+        assert_eq!(code, Some(0), "{err}");
+        format!("{out}{err}").split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let told = |report: String| {
+        report.contains("of a step are multiplied by schedules of the profile: qkv")
+    };
+    assert!(["1x1", "2x2", "4x2", "1x4", "2x4", "4x4", "2x8", "4x8"].iter().any(|kernel| {
+        let known = profile_with(&row.replace("9x9", kernel));
+        std::fs::write(&path, known).unwrap();
+        told(report(&["--profile-file", &path]))
+    }));
+    assert!(!told(report(&["--untuned"])));
 }
 
 #[test]
