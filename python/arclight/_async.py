@@ -128,13 +128,12 @@ class AsyncLLM:
                 ready.clear()
                 quiet = True
                 for group, answers in list(open_groups):
-                    over = answers.open == 0
                     news = answers.wait(0)
                     for at, what in news:
                         if isinstance(what, Exception):
                             raise what
                         yield group, at, what
-                    if not news and over:
+                    if answers.done:
                         running.check()
                         open_groups.remove((group, answers))
                     quiet = quiet and not news

@@ -475,7 +475,7 @@ class _Running:
                     if isinstance(what, Exception):
                         raise what
                     yield group, at, what
-                if not news and answers.open == 0:
+                if answers.done:
                     self.check()
                     open_groups.remove((group, answers))
 

@@ -88,3 +88,16 @@ def test_a_model_is_loaded_and_closed_beside_the_loop():
             await engine.generate(STORY)
 
     asyncio.run(ask())
+
+
+def test_closing_ends_what_a_loop_waits_for():
+    async def ask():
+        engine = await AsyncLLM.load(DEMO, max_num_seqs=2)
+        task = asyncio.create_task(engine.generate([STORY] * 200, LONG))
+        while not running(engine.llm):
+            await asyncio.sleep(0.01)
+        await engine.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            await asyncio.wait_for(task, 20)
+
+    asyncio.run(ask())

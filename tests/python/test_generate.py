@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import DEMO, ROOT, arclight
 
-from arclight import LLM, SamplingParams
+from arclight import LLM, SamplingParams, _requests
 
 STORY = "Once upon a time"
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
@@ -210,6 +210,32 @@ def test_a_model_that_is_closed_says_so_and_frees_its_memory():
     # A model with its pages takes more than this.
     assert sizes[-1] - sizes[2] < 8 << 20, sizes
     llm.close()
+
+
+def test_an_answer_that_ends_while_nobody_looks_is_read(llm, monkeypatch):
+    class Late:
+        """Answers that end between a look that finds nothing and the question whether all have ended."""
+
+        def __init__(self, answers):
+            self.answers, self.looked = answers, False
+
+        def wait(self, seconds):
+            if self.looked:
+                return self.answers.wait(seconds)
+            self.looked, ended = True, threading.Event()
+            news = self.answers.wait(0)
+            self.answers.on_ready(ended.set)
+            assert news or ended.wait(20)
+            return news
+
+        def __getattr__(self, name):
+            return getattr(self.answers, name)
+
+    begin = _requests.Asked.begin
+    monkeypatch.setattr(_requests.Asked, "begin", lambda *given: Late(begin(*given)))
+    params = [SamplingParams(temperature=0, max_tokens=tokens) for tokens in (40, 41)]
+    outputs = llm.generate([STORY] * 2, params)
+    assert [len(output.outputs[0].token_ids) for output in outputs] == [40, 41]
 
 
 def test_closing_ends_what_another_thread_waits_for():

@@ -43,6 +43,10 @@ impl Shared {
     /// Adds news; `ends`: the last of an answer.
     fn tell(&self, at: usize, news: News, ends: bool) {
         let mut inside = self.lock();
+        // They were cancelled.
+        if inside.open == 0 {
+            return;
+        }
         let first = inside.news.is_empty();
         inside.news.push_back((at, news));
         inside.open -= usize::from(ends);
@@ -154,10 +158,11 @@ impl Answers {
         }
     }
 
-    /// How many have not ended.
+    /// Whether all have ended and `wait` has returned all that they said.
     #[getter]
-    fn open(&self) -> usize {
-        self.shared.lock().open
+    fn done(&self) -> bool {
+        let inside = self.shared.lock();
+        inside.open == 0 && inside.news.is_empty()
     }
 
     /// Calls `ready` without arguments, in a thread of the engine, when there is something new after there was nothing.
@@ -171,16 +176,17 @@ impl Answers {
         }
     }
 
-    /// Ends all that have not ended.
+    /// Ends all that have not ended, and wakes who waits.
     fn cancel(&self) {
         self.stop();
         let mut inside = self.shared.lock();
         inside.open = 0;
         inside.news.clear();
-        let ready = inside.ready.take();
         drop(inside);
-        drop(ready);
         self.shared.changed.notify_all();
+        self.shared.call();
+        let ready = self.shared.lock().ready.take();
+        drop(ready);
     }
 }
 
