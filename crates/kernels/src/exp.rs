@@ -106,6 +106,54 @@ pub(crate) fn exp_all<S: Simd>(s: S, x: &mut [f32]) {
     s.store_part(exp(s, s.load_part(tail, 0.0)), tail);
 }
 
+/// `weights = e^x` of `x = (logits - max) * scale`, 0 for a NaN, and, if there is room for them, `steps` of an eighth
+/// down from 0: `floor(-8 x)`, at most [`Curve::LAST_STEP`].
+#[inline(always)]
+pub(crate) fn weigh<S: Simd>(
+    s: S,
+    curve: Curve,
+    logits: &[f32],
+    weights: &mut [f32],
+    steps: &mut [i16],
+) {
+    let (max, scale) = (s.splat(curve.max), s.splat(curve.scale));
+    let (low, eighths) = (s.splat(f32::NEG_INFINITY), s.splat(-8.0));
+    let last = s.splat(f32::from(Curve::LAST_STEP));
+    // The operand order makes a NaN the least of all.
+    let exponent = |logit| s.max(s.mul(s.sub(logit, max), scale), low);
+    let step = |x| s.truncate(s.min(s.mul(x, eighths), last));
+    let (blocks, tail) = logits.as_chunks::<LANES>();
+    let (weight_blocks, weight_tail) = weights.as_chunks_mut::<LANES>();
+    let (step_blocks, step_tail) = steps.as_chunks_mut::<LANES>();
+    let mut step_blocks = step_blocks.iter_mut();
+    for (logits, weights) in blocks.iter().zip(weight_blocks) {
+        let x = exponent(s.load(logits));
+        s.store(exp(s, x), weights);
+        if let Some(steps) = step_blocks.next() {
+            s.store_i16(step(x), steps);
+        }
+    }
+    let x = exponent(s.load_part(tail, f32::NEG_INFINITY));
+    s.store_part(exp(s, x), weight_tail);
+    let mut steps = [0; LANES];
+    s.store_i16(step(x), &mut steps);
+    step_tail.copy_from_slice(&steps[..step_tail.len()]);
+}
+
+/// How a logit is weighed: `e^((logit - max) * scale)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Curve {
+    /// The greatest logit.
+    pub max: f32,
+    /// The reciprocal of the temperature.
+    pub scale: f32,
+}
+
+impl Curve {
+    /// The last step of weights, an eighth in the exponent each: e^-64 of the greatest weight, and all below.
+    pub const LAST_STEP: i16 = 512;
+}
+
 /// `x := e^(x - max) / Σ e^(x - max)`.
 #[inline(always)]
 pub(crate) fn softmax<S: Simd>(s: S, x: &mut [f32]) {

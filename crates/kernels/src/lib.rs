@@ -50,7 +50,7 @@ pub use attention::{
 };
 pub use bf16_trial::{Bf16Trial, bf16_trial};
 pub use elementwise::RopeStyle;
-pub use exp::{Activation, Xielu};
+pub use exp::{Activation, Curve, Xielu};
 pub use foreign::{Foreign, ForeignProduct, MatKernel};
 pub use how::{Block, How};
 pub use isa::{ISA_VARIABLE, Isa, IsaError};

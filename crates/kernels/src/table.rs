@@ -13,7 +13,7 @@ use crate::TILE_ROWS;
 use crate::arch;
 use crate::attention::{self, Blocks, KvPageMut, Tile};
 use crate::elementwise::{self, RopeStyle};
-use crate::exp::Activation;
+use crate::exp::{Activation, Curve};
 use crate::isa::{Isa, for_each_isa};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::matmul::panel::signed::{Finish, Matrices};
@@ -80,6 +80,7 @@ macro_rules! for_each_kernel {
             rope(head: &mut [f32], cos_sin: &[f32], style: RopeStyle) = elementwise::rope;
             argmax(x: &[f32]) -> usize = elementwise::argmax;
             exp(x: &mut [f32]) = crate::exp::exp_all;
+            weigh(curve: Curve, logits: &[f32], weights: &mut [f32], steps: &mut [i16]) = crate::exp::weigh;
             softmax(x: &mut [f32]) = crate::exp::softmax;
             activate(f: Activation, x: &mut [f32]) = crate::exp::activate;
             gated(f: Activation, gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =

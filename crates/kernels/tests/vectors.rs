@@ -2,7 +2,9 @@
 
 mod common;
 
-use arclight_kernels::{Activation, Isa, Kernels, RopeStyle, Rows, RowsMut, Xielu, q8_row_bytes};
+use arclight_kernels::{
+    Activation, Curve, Isa, Kernels, RopeStyle, Rows, RowsMut, Xielu, q8_row_bytes,
+};
 use common::{Aligned, Rng, same_bits};
 
 fn scalar() -> &'static Kernels {
@@ -77,6 +79,40 @@ fn exp_has_its_limits_exactly() {
         let inf = f32::INFINITY;
         assert_eq!(x[..8], [1.0, 1.0, 0.0, inf, 0.0, inf, 0.0, inf], "{}", kernels.isa());
         assert!(x[8].is_nan());
+    }
+}
+
+#[test]
+fn weights_and_steps_are_those_of_their_exponents() {
+    let mut rng = Rng(31);
+    for len in LENGTHS {
+        let mut logits: Vec<f32> = (0..len).map(|_| 20.0 * rng.unit()).collect();
+        for (at, special) in
+            [f32::NAN, f32::NEG_INFINITY, -1e30, 20.0 - 0.125, 20.0].into_iter().enumerate()
+        {
+            logits[(at * 7 + 3) % len] = special;
+        }
+        for scale in [1.0, 0.3, 7.0] {
+            let curve = Curve { max: 20.0, scale };
+            let power = |&l: &f32| if l.is_nan() { f32::NEG_INFINITY } else { (l - 20.0) * scale };
+            let powers: Vec<f32> = logits.iter().map(power).collect();
+            let weights = everywhere("weigh", |k| {
+                let mut weights = vec![f32::NAN; len];
+                k.weigh(curve, &logits, &mut weights, &mut []);
+                let (mut again, mut steps) = (vec![f32::NAN; len], vec![-1; len]);
+                k.weigh(curve, &logits, &mut again, &mut steps);
+                same_bits(&again, &weights, format_args!("with steps on {}", k.isa()));
+                for (step, power) in steps.iter().zip(&powers) {
+                    // `as` rounds towards zero and keeps to the range, as the kernel is to.
+                    let want = ((-f64::from(*power) * 8.0) as i64).min(512);
+                    assert_eq!(i64::from(*step), want, "{power} on {}", k.isa());
+                }
+                weights
+            });
+            let mut plain = powers.clone();
+            scalar().exp(&mut plain);
+            same_bits(&weights, &plain, format_args!("{len} weights"));
+        }
     }
 }
 

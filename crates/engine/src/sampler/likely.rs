@@ -8,17 +8,20 @@
 //!
 //! `cargo bench -p arclight-engine --bench sampler` measures a vocabulary of 152,000.
 
-use kernels::Kernels;
+use kernels::{Curve, Kernels};
+use std::cell::RefCell;
 
 /// Logits of a block.
 const BLOCK: usize = 128;
+/// Logits that are weighed at once: they and their weights stay in the first cache until they are summed.
+const CHUNK: usize = 8 * BLOCK;
 
-/// Steps by which weights are sorted roughly, the greatest first: so many to a factor of e, the last for all that is
-/// less than e^-64 of the greatest.
-const STEPS: f32 = 8.0;
-const LAST_STEP: u16 = 512;
-/// In the place of the step of a NaN.
-const NO_STEP: u16 = LAST_STEP + 1;
+/// Steps among which one is looked for at once.
+const PART: usize = 16;
+
+/// Room for the sums of all steps: a power of two, so that no place is looked for beyond the end.
+const SUMS: usize = 1024;
+const _: () = assert!((Curve::LAST_STEP as usize) < SUMS);
 
 /// A token and its logit, or its weight.
 pub(super) type Candidate = (f32, u32);
@@ -42,30 +45,34 @@ pub(super) fn greatest(logits: &[f32]) -> f32 {
     lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |most, &l| if l > most { l } else { most })
 }
 
-/// The weight of a logit: `e^((logit - max) · scale)`.
-#[derive(Clone, Copy)]
-pub(super) struct Curve {
-    /// The greatest logit.
-    pub max: f32,
-    /// The reciprocal of the temperature.
-    pub scale: f32,
+thread_local! {
+    /// For all that a thread samples: the first of a step's results fetches it into the cache for the others.
+    static ROOM: RefCell<Room> = RefCell::default();
 }
 
 /// Room for the work, reused.
 #[derive(Debug, Default)]
 pub(super) struct Room {
+    /// Logits that are not taken as they are.
+    pub(super) row: Vec<f32>,
     maxima: Vec<f32>,
     sorted: Vec<f32>,
     kept: Vec<Candidate>,
     /// Weights of all tokens, of those that are cut 0, and sums of their blocks.
     weights: Vec<f32>,
     sums: Vec<f64>,
-    steps: Vec<u16>,
+    /// How far each is below the greatest, in [steps](Kernels::weigh).
+    steps: Vec<i16>,
     /// What is kept of the step of the cut; not among the weights.
     last: Vec<Weighed>,
 }
 
 impl Room {
+    /// Works in the thread's room.
+    pub(super) fn with<R>(work: impl FnOnce(&mut Room) -> R) -> R {
+        ROOM.with_borrow_mut(work)
+    }
+
     /// The `k` greatest logits in descending order; fewer if others are NaN.
     pub(super) fn best(&mut self, logits: &[f32], k: usize) -> &mut Vec<Candidate> {
         let Room { maxima, sorted, kept, .. } = self;
@@ -103,64 +110,74 @@ impl Room {
         &mut self.kept
     }
 
-    /// Weighs all tokens on the curve, NaN with 0. Returns the sum.
-    pub(super) fn weigh(
+    /// Weighs all tokens, NaN with 0. Returns the sum.
+    pub(super) fn weigh(&mut self, kernels: &Kernels, logits: &[f32], curve: Curve) -> f64 {
+        let Room { weights, sums, last, .. } = self;
+        weights.resize(logits.len(), 0.0);
+        sums.clear();
+        last.clear();
+        for (logits, weights) in logits.chunks(CHUNK).zip(weights.chunks_mut(CHUNK)) {
+            kernels.weigh(curve, logits, weights, &mut []);
+            sums.extend(weights.chunks(BLOCK).map(sum));
+        }
+        sums.iter().sum()
+    }
+
+    /// [Weighs](Room::weigh) all tokens and keeps the likeliest whose weights reach `share` of the sum, no more than
+    /// it takes; of these, those of at least the weight `least`. Returns the sum of what is kept.
+    pub(super) fn nucleus(
         &mut self,
         kernels: &Kernels,
         logits: &[f32],
-        Curve { max, scale }: Curve,
-    ) -> f64 {
-        let weight = |&l: &f32| if l <= max { (l - max) * scale } else { f32::NEG_INFINITY };
-        self.weights.clear();
-        self.weights.extend(logits.iter().map(weight));
-        kernels.exp(&mut self.weights);
-        self.sums.clear();
-        self.sums.extend(self.weights.chunks(BLOCK).map(sum));
-        self.last.clear();
-        self.sums.iter().sum()
-    }
-
-    /// Of the tokens that were [weighed](Room::weigh), keeps the likeliest whose weights reach `limit`, and no more
-    /// than it takes; of these, those of at least the weight `least`. Returns the sum.
-    pub(super) fn cut(
-        &mut self,
-        logits: &[f32],
-        Curve { max, scale }: Curve,
-        limit: f64,
+        curve: Curve,
+        share: f32,
         least: f32,
     ) -> f64 {
         let Room { weights, sums, steps, last, .. } = self;
-        let step = |&l: &f32| match l <= max {
-            true => ((max - l) * scale * STEPS).min(f32::from(LAST_STEP)) as i32 as u16,
-            false => NO_STEP,
-        };
-        steps.clear();
-        steps.extend(logits.iter().map(step));
-        let by_step = sums_by_step(steps, weights);
+        weights.resize(logits.len(), 0.0);
+        steps.resize(logits.len(), 0);
+        sums.clear();
+        last.clear();
+        let mut by_step = [[0.0; 4]; SUMS];
+        let chunks = logits.chunks(CHUNK).zip(weights.chunks_mut(CHUNK));
+        for ((logits, weights), steps) in chunks.zip(steps.chunks_mut(CHUNK)) {
+            kernels.weigh(curve, logits, weights, steps);
+            sums.extend(weights.chunks(BLOCK).map(sum));
+            add_by_step(&mut by_step, steps, weights);
+        }
+        let limit = sums.iter().sum::<f64>() * f64::from(share);
+        let of_step = |step: i16| by_step[step as usize].iter().sum::<f64>();
         let (mut before, mut at) = (0.0, 0);
-        while at < LAST_STEP && before + by_step[usize::from(at)] < limit {
-            before += by_step[usize::from(at)];
+        while at < Curve::LAST_STEP && before + of_step(at) < limit {
+            before += of_step(at);
             at += 1;
         }
-        // The cut is somewhere in this step.
-        for (block, from) in steps.chunks(BLOCK).zip((0..).step_by(BLOCK)) {
-            if block.iter().fold(false, |any, &step| any | (step == at)) {
-                let tokens = block.iter().zip(from..).filter(|(step, _)| **step == at);
-                let parts = |token: u32| (logits[token as usize], weights[token as usize]);
-                last.extend(tokens.map(|(_, token)| {
-                    let (logit, weight) = parts(token);
-                    ((logit, token), weight)
-                }));
+        // Earlier steps are kept whole, and of this one some.
+        let (parts, rest) = steps.as_chunks::<PART>();
+        let mut take = |token: u32| {
+            last.push(((logits[token as usize], token), weights[token as usize]));
+        };
+        for (part, from) in parts.iter().zip((0..).step_by(PART)) {
+            // Neither to see whether there are any nor to take them is there a branch for each token.
+            if part.iter().fold(0, |any, &step| any | u16::from(step == at)) != 0 {
+                let (mut found, mut count) = ([0; PART], 0);
+                for (token, step) in (from..).zip(part) {
+                    found[count % PART] = token;
+                    count += usize::from(*step == at);
+                }
+                found[..count].iter().copied().for_each(&mut take);
             }
         }
+        let tail = (steps.len() - rest.len()) as u32;
+        (tail..).zip(rest).filter(|(_, step)| **step == at).for_each(|(token, _)| take(token));
         let kept = reaching(last, limit - before);
         last.truncate(kept);
         last.retain(|(_, weight)| *weight >= least);
-        let blocks = steps.chunks(BLOCK).zip(weights.chunks_mut(BLOCK)).zip(sums);
         let mut total: f64 = last.iter().map(|(_, weight)| f64::from(*weight)).sum();
-        for ((steps, weights), sum_of) in blocks {
+        let blocks = steps.chunks(BLOCK).zip(weights.chunks_mut(BLOCK));
+        for ((steps, weights), sum_of) in blocks.zip(sums) {
             for (step, weight) in steps.iter().zip(&mut *weights) {
-                *weight = if *step < at && *weight >= least { *weight } else { 0.0 };
+                *weight = if (*step < at) & (*weight >= least) { *weight } else { 0.0 };
             }
             *sum_of = sum(weights);
             total += *sum_of;
@@ -198,20 +215,18 @@ fn sum(weights: &[f32]) -> f64 {
     lanes.iter().sum::<f64>() + rest
 }
 
-/// Weights of each step, in several sums as well.
-fn sums_by_step(steps: &[u16], weights: &[f32]) -> [f64; NO_STEP as usize + 1] {
-    let mut lanes = [[0.0f64; NO_STEP as usize + 1]; 4];
+/// Adds weights to the sums of their steps, which are several as well.
+fn add_by_step(sums: &mut [[f64; 4]; SUMS], steps: &[i16], weights: &[f32]) {
     let (whole, rest) = steps.as_chunks::<4>();
     let (whole_weights, rest_weights) = weights.as_chunks::<4>();
     for (steps, weights) in whole.iter().zip(whole_weights) {
         for lane in 0..4 {
-            lanes[lane][usize::from(steps[lane])] += f64::from(weights[lane]);
+            sums[steps[lane] as usize % SUMS][lane] += f64::from(weights[lane]);
         }
     }
     for (step, weight) in rest.iter().zip(rest_weights) {
-        lanes[0][usize::from(*step)] += f64::from(*weight);
+        sums[*step as usize % SUMS][0] += f64::from(*weight);
     }
-    std::array::from_fn(|step| lanes.iter().map(|sums| sums[step]).sum())
 }
 
 /// How many of the likeliest it takes for their weights to reach `limit`, or all; these come first then, in no order.

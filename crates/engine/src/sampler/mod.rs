@@ -9,8 +9,8 @@ mod likely;
 mod tests;
 
 use crate::error::Error;
-use kernels::Kernels;
-use likely::{Candidate, Curve, Room, draw, greatest};
+use kernels::{Curve, Kernels};
+use likely::{Candidate, Room, draw, greatest};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// What the sampler does.
@@ -107,32 +107,24 @@ struct Seen {
     answer: u32,
 }
 
-/// Tells how likely tokens were.
-#[derive(Debug)]
-pub(crate) struct Scorer {
-    kernels: &'static Kernels,
-    room: Room,
-}
-
-impl Scorer {
-    pub(crate) fn new(kernels: &'static Kernels) -> Scorer {
-        Scorer { kernels, room: Room::default() }
-    }
-
-    /// How likely `token` was by these logits, `[vocab]`, and the `top` likeliest.
-    pub(crate) fn logprobs(&mut self, logits: &[f32], token: u32, top: usize) -> Logprobs {
-        let max = greatest(logits);
-        let sum = self.room.weigh(self.kernels, logits, Curve { max, scale: 1.0 });
-        let total = f64::from(max) + sum.ln();
-        let log = |logit: f32| (f64::from(logit) - total) as f32;
-        let best: &[Candidate] = if top > 0 { self.room.best(logits, top) } else { &[] };
-        let top = best.iter().map(|&(logit, token)| (token, log(logit))).collect();
-        Logprobs { token, chosen: logits.get(token as usize).map_or(f32::NAN, |&l| log(l)), top }
+impl Logprobs {
+    /// Of `token` by these logits, `[vocab]`, and of the `top` likeliest.
+    pub(crate) fn of(kernels: &Kernels, logits: &[f32], token: u32, top: usize) -> Logprobs {
+        Room::with(|room| {
+            let max = greatest(logits);
+            let sum = room.weigh(kernels, logits, Curve { max, scale: 1.0 });
+            let total = f64::from(max) + sum.ln();
+            let log = |logit: f32| (f64::from(logit) - total) as f32;
+            let best: &[Candidate] = if top > 0 { room.best(logits, top) } else { &[] };
+            let top = best.iter().map(|&(logit, token)| (token, log(logit))).collect();
+            let chosen = logits.get(token as usize).map_or(f32::NAN, |&l| log(l));
+            Logprobs { token, chosen, top }
+        })
     }
 }
 
 /// Parameters, random numbers and the tokens seen so far.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sampler {
     params: SamplerParams,
     rng: fastrand::Rng,
@@ -140,8 +132,7 @@ pub struct Sampler {
     /// The last tokens, where only these are penalised.
     recent: VecDeque<u32>,
     bias: HashMap<u32, f32>,
-    row: Vec<f32>, // logits that are not taken as they are
-    scorer: Scorer,
+    kernels: &'static Kernels,
 }
 
 impl Sampler {
@@ -151,17 +142,8 @@ impl Sampler {
         params.check()?;
         let rng = fastrand::Rng::with_seed(params.seed);
         let bias = params.logit_bias.iter().copied().collect();
-        let (seen, row, recent) = (HashMap::new(), Vec::new(), VecDeque::new());
-        let scorer = Scorer::new(Kernels::detect()?);
-        Ok(Sampler { params, rng, seen, recent, bias, row, scorer })
-    }
-
-    /// A copy that picks the same tokens from the same logits, and is thrown away.
-    pub(crate) fn ahead(&self) -> Sampler {
-        let Sampler { params, rng, seen, recent, bias, scorer, .. } = self;
-        let (params, rng, seen, bias) = (params.clone(), rng.clone(), seen.clone(), bias.clone());
-        let scorer = Scorer::new(scorer.kernels);
-        Sampler { params, rng, seen, recent: recent.clone(), bias, row: Vec::new(), scorer }
+        let (seen, recent) = (HashMap::new(), VecDeque::new());
+        Ok(Sampler { params, rng, seen, recent, bias, kernels: Kernels::detect()? })
     }
 
     /// Notes tokens of the prompt, for the repetition penalty.
@@ -189,15 +171,18 @@ impl Sampler {
     /// Picks one of the tokens in `mask` (token `t` is bit `t % 32` of word `t / 32`) and notes it;
     /// `None` if there is none.
     pub fn sample_among(&mut self, logits: &[f32], mask: Option<&[u32]>) -> Option<u32> {
-        let mut row = std::mem::take(&mut self.row);
-        let plain = mask.is_none() && self.is_plain();
-        if !plain {
+        let token = Room::with(|room| {
+            if mask.is_none() && self.is_plain() {
+                return self.pick(room, logits);
+            }
+            let mut row = std::mem::take(&mut room.row);
             row.clear();
             row.extend_from_slice(logits);
             self.adjust(&mut row, mask);
-        }
-        let token = self.pick(if plain { logits } else { &row });
-        self.row = row;
+            let token = self.pick(room, &row);
+            room.row = row;
+            token
+        });
         // Whatever the logits are, something allowed is better than nothing.
         let token = token.or_else(|| (0..logits.len() as u32).find(|&t| is_in(mask, t)))?;
         self.seen.entry(token).or_default().answer += 1;
@@ -206,8 +191,8 @@ impl Sampler {
     }
 
     /// How likely `token` was by these logits, `[vocab]`, and the `top` likeliest.
-    pub(crate) fn logprobs(&mut self, logits: &[f32], token: u32, top: usize) -> Logprobs {
-        self.scorer.logprobs(logits, token, top)
+    pub(crate) fn logprobs(&self, logits: &[f32], token: u32, top: usize) -> Logprobs {
+        Logprobs::of(self.kernels, logits, token, top)
     }
 
     /// Whether logits count as they are.
@@ -250,14 +235,14 @@ impl Sampler {
     }
 
     /// Picks a token; `None` if all logits are NaN or minus infinity.
-    fn pick(&mut self, logits: &[f32]) -> Option<u32> {
-        let Scorer { kernels, room } = &mut self.scorer;
+    fn pick(&mut self, room: &mut Room, logits: &[f32]) -> Option<u32> {
         let max = greatest(logits);
         if max == f32::NEG_INFINITY {
             return None;
         }
         let scale = self.params.temperature.recip();
-        if scale.is_infinite() {
+        // An infinite logit is certain.
+        if scale.is_infinite() || max == f32::INFINITY {
             return logits.iter().position(|l| *l == max).map(|token| token as u32);
         }
         let &SamplerParams { top_k, top_p, min_p, .. } = &self.params;
@@ -277,11 +262,10 @@ impl Sampler {
             kept
         } else {
             let curve = Curve { max, scale };
-            let mut sum = room.weigh(kernels, logits, curve);
-            if top_p < 1.0 {
-                let limit = sum * f64::from(top_p);
-                sum = room.cut(logits, curve, limit, min_p);
-            }
+            let sum = match top_p < 1.0 {
+                true => room.nucleus(self.kernels, logits, curve, top_p, min_p),
+                false => room.weigh(self.kernels, logits, curve),
+            };
             return room.draw(self.rng.f64() * sum);
         };
         // Weights are relative to the likeliest, which is exactly what `min_p` compares with.

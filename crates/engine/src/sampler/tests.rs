@@ -129,7 +129,7 @@ fn a_mask_leaves_nothing_else() {
 fn logprobs_are_those_of_the_softmax() {
     let logits = [1.0f32, 3.0, 2.0, 0.0];
     let total = logits.iter().map(|l| l.exp()).sum::<f32>().ln();
-    let mut sampler = Sampler::new(params()).unwrap();
+    let sampler = Sampler::new(params()).unwrap();
     let got = sampler.logprobs(&logits, 3, 2);
     let close = |a: f32, b: f32| (a - b).abs() < 1e-6; // some ulps of numbers below 4
     assert!(close(got.chosen, 0.0 - total), "{got:?}");

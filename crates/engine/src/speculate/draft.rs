@@ -35,7 +35,7 @@ impl Draft {
             let now = pending.min(left + 1);
             left -= now - 1;
             let whole = now == pending;
-            ready.push(Guessing { at, sequence, now, whole, sampler: text.sampler.ahead() });
+            ready.push(Guessing { at, sequence, now, whole, sampler: text.sampler.clone() });
         }
         // What each computes next: of its tokens first, then its own guesses.
         while !ready.is_empty() {

@@ -72,7 +72,7 @@ pub(super) fn guess(
             }])?;
             first = shared.end;
         }
-        let sampler = (wanted > 0).then(|| text.sampler.ahead());
+        let sampler = (wanted > 0).then(|| text.sampler.clone());
         let recalled = of(first..end);
         readers.push(Reader { text: at, sequence, first, end, recalled, wanted, sampler });
     }

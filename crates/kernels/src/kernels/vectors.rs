@@ -2,7 +2,7 @@
 
 use super::{Kernels, same_len};
 use crate::elementwise::RopeStyle;
-use crate::exp::Activation;
+use crate::exp::{Activation, Curve};
 use crate::simd::LANES;
 use crate::views::{Rows, RowsMut};
 
@@ -149,6 +149,19 @@ impl Kernels {
     /// 0.
     pub fn exp(&self, x: &mut [f32]) {
         call!(self.exp(x));
+    }
+
+    /// `weights = e^x` of `x = (logits - max) * scale`, as [`Kernels::exp`] has it, and in `steps` how many eighths `x`
+    /// is below 0, rounded down, at most [`Curve::LAST_STEP`]: a rough order of the weights, the greatest first. A
+    /// NaN counts as minus infinity. `steps` may be empty.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn weigh(&self, curve: Curve, logits: &[f32], weights: &mut [f32], steps: &mut [i16]) {
+        let wanted = if steps.is_empty() { logits.len() } else { steps.len() };
+        same_len(&[logits.len(), weights.len(), wanted]);
+        call!(self.weigh(curve, logits, weights, steps));
     }
 
     /// `x := cap * tanh(x / cap)`: what is small stays, nothing grows beyond `cap`.

@@ -5,7 +5,7 @@ use crate::decode::running::Running;
 use crate::decode::running::sampling::Sampled;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::sampler::{Logprobs, Scorer};
+use crate::sampler::Logprobs;
 use crate::sequence::SeqId;
 use crate::speculate::Taken;
 use graph::Logits;
@@ -208,9 +208,8 @@ fn note_prompts(engine: &mut Engine, tasks: &mut [Task<'_>]) -> Result<Option<Du
     }
     let kernels = engine.kernels();
     engine.each(&mut parts, |logits, Likely { rows, tokens, top, found, .. }| {
-        let mut scorer = Scorer::new(kernels);
         let each = rows.clone().zip(tokens);
-        found.extend(each.map(|(row, token)| scorer.logprobs(logits.row(row), *token, *top)));
+        found.extend(each.map(|(row, t)| Logprobs::of(kernels, logits.row(row), *t, *top)));
     })?;
     for Likely { task, found, .. } in parts {
         tasks[task].request.note_prompt(found);
