@@ -59,6 +59,7 @@ function Cores({ node, threads }: { node: MachineNode; threads: number }) {
 
 function GroupView({ group, title }: { group: Group; title: string | null }) {
   const { rates, limit_bytes_per_second: limit } = group;
+  const exceeds = rates !== null && limit !== null && rates.read_bytes_per_second > limit;
   return (
     <div class="group">
       {title && <h4>{title}</h4>}
@@ -69,14 +70,16 @@ function GroupView({ group, title }: { group: Group; title: string | null }) {
             parts={[
               {
                 label: "Read",
-                share: rates.of_limit ?? 0,
+                share: exceeds ? 1 : (rates.of_limit ?? 0),
                 kind: "first",
                 text: limit ? `${rate(rates.read_bytes_per_second)} of ${rate(limit)}` : rate(rates.read_bytes_per_second),
               },
             ]}
           />
-          {rates.of_limit !== null && rates.of_limit > 1 && (
-            <p class="quiet">More than memory delivers: caches serve a part.</p>
+          {exceeds && (
+            <p class="quiet">
+              More than was measured of the memory: caches serve a part, or other programs ran meanwhile.
+            </p>
           )}
           <Parts
             label="Time of the threads in steps"

@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
 use topology::Machine;
+use why::NoShare;
 use why::machine::Check;
 use why::server::{Done, Facts, Readiness};
 
@@ -161,7 +162,8 @@ struct GroupView {
 struct GroupRates {
     /// Weights, keys and values that were read, per second of computing.
     read_bytes_per_second: f64,
-    /// That of the limit.
+    /// The share of the limit, at most 1. Null without a limit, and if the limit is exceeded: then caches serve a part,
+    /// or other programs ran while it was measured.
     of_limit: Option<f64>,
     /// Share of the bytes that were in the memory of other nodes.
     remote_share: Option<f64>,
@@ -385,7 +387,9 @@ fn replica(
             limit_bytes_per_second: limit,
             rates: rates.map(|rates| GroupRates {
                 read_bytes_per_second: rates.read_bytes_per_second,
-                of_limit: limit.map(|limit| rates.read_bytes_per_second / limit),
+                of_limit: limit.and_then(|limit| {
+                    why::share(rates.read_bytes_per_second, limit, NoShare::Memory).ok()
+                }),
                 remote_share: rates.remote,
                 working: rates.working,
                 waiting_node: rates.waiting_node,

@@ -325,19 +325,25 @@ async fn no_image_is_decoded_for_a_client_that_has_left() {
     let count = || decoded.0.load(SeqCst);
     let server = Direct::with(options(), seeing(1));
     let several = responses(json!(vec![input(&data(1)); 6]));
-    {
+    let mut begun = 0;
+    for tries in 1.. {
+        let before = count();
         let mut request = std::pin::pin!(server.post(RESPONSES, &several));
-        while count() == 0 {
+        while count() == before {
             tokio::select! {
                 biased;
                 reply = &mut request => panic!("{reply:?}"),
                 () = tokio::task::yield_now() => {}
             }
         }
+        begun = count();
+        // Mostly one. A small image may be decoded within the poll that began it, on a busy machine even all of them:
+        // the client has to leave earlier then.
+        if begun - before < 6 {
+            break;
+        }
+        assert!(tries < 20, "all images are decoded within a poll");
     }
-    // Mostly one: a small image may be decoded within the poll that began it.
-    let begun = count();
-    assert!(begun < 6, "{begun}");
     // The turn comes back when that image is done.
     posted(&server, RESPONSES, &responses(json!([input(&data(2))]))).await;
     assert_eq!(count(), begun + 1);
