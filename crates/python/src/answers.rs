@@ -43,7 +43,7 @@ impl Shared {
     /// Adds news; `ends`: the last of an answer.
     fn tell(&self, at: usize, news: News, ends: bool) {
         let mut inside = self.lock();
-        // They were cancelled.
+        // Cancelled: nobody reads it.
         if inside.open == 0 {
             return;
         }
@@ -158,7 +158,7 @@ impl Answers {
         }
     }
 
-    /// Whether all have ended and `wait` has returned all that they said.
+    /// Whether all have ended and `wait` has returned all of their news.
     #[getter]
     fn done(&self) -> bool {
         let inside = self.shared.lock();
@@ -176,7 +176,7 @@ impl Answers {
         }
     }
 
-    /// Ends all that have not ended, and wakes who waits.
+    /// Cancels all that have not ended, and wakes the threads and coroutines that wait.
     fn cancel(&self) {
         self.stop();
         let mut inside = self.shared.lock();

@@ -16,10 +16,10 @@ const BLOCK: usize = 128;
 /// Logits that are weighed at once: they and their weights stay in the first cache until they are summed.
 const CHUNK: usize = 8 * BLOCK;
 
-/// Steps among which one is looked for at once.
+/// Steps that are compared at once.
 const PART: usize = 16;
 
-/// Room for the sums of all steps: a power of two, so that no place is looked for beyond the end.
+/// Length of the table of sums by step: a power of two, so that an index needs a mask and no bounds check.
 const SUMS: usize = 1024;
 const _: () = assert!((Curve::LAST_STEP as usize) < SUMS);
 
@@ -46,7 +46,7 @@ pub(super) fn greatest(logits: &[f32]) -> f32 {
 }
 
 thread_local! {
-    /// For all that a thread samples: the first of a step's results fetches it into the cache for the others.
+    /// One for each thread, not for each request: it stays in the cache for the next request of the step.
     static ROOM: RefCell<Room> = RefCell::default();
 }
 
@@ -152,13 +152,13 @@ impl Room {
             before += of_step(at);
             at += 1;
         }
-        // Earlier steps are kept whole, and of this one some.
+        // Earlier steps are kept whole; tokens of this one are cut.
         let (parts, rest) = steps.as_chunks::<PART>();
         let mut take = |token: u32| {
             last.push(((logits[token as usize], token), weights[token as usize]));
         };
         for (part, from) in parts.iter().zip((0..).step_by(PART)) {
-            // Neither to see whether there are any nor to take them is there a branch for each token.
+            // No branch for each token, neither to test a part nor to compact it.
             if part.iter().fold(0, |any, &step| any | u16::from(step == at)) != 0 {
                 let (mut found, mut count) = ([0; PART], 0);
                 for (token, step) in (from..).zip(part) {
