@@ -2,13 +2,16 @@
 """Replays counted accesses on the bandwidth matrix of a machine: a simulation of a step, stage by stage.
 
     tools/figures/replay.py COUNTS.csv --machine MACHINE.json [--matrix TOPO.json] [--threads N,..] [--layers N]
+        [--cache GB/s]
 
 COUNTS.csv is of tests/numa-vm/stages. MACHINE.json is of `arclight plan --machines --machine NAME -o json`, TOPO.json of
 `arclight topo --bandwidth -o json`: its matrix replaces the machine's.
 
 A step was counted with one and with two threads on each node. In every stage the busiest thread of a node has a part
 that is the same in both counts, because every thread or only one of them does it, and a part that is divided:
-x = own + divided / threads. The machine's cores divide it further. docs/cost-model.md has the formulas, and compares the result with published measurements.
+x = own + divided / threads. The machine's cores divide it further. Lines that every thread of a node fetches come from
+memory once; --cache is the rate at which a core then reads them from the node's shared cache. No machine of ours states it:
+without it they take as long as lines from memory. docs/cost-model.md has the formulas and results.
 """
 
 import argparse
@@ -16,7 +19,7 @@ import csv
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 LINE = 64
@@ -37,6 +40,7 @@ class Machine:
     other_arrival: float                    # after one of another node
     line: float                             # a line's way inside of a node
     other_line: float
+    cache: float | None = None              # bytes a second that a core reads of its node's shared cache
 
     @staticmethod
     def of(found: dict, topo: dict | None = None) -> "Machine":
@@ -251,9 +255,13 @@ def stage_seconds(machine: Machine, stage: Stage, threads: int) -> float:
     """Until the slowest thread has its lines and products. The two go on together."""
     loads = []
     for node, memories in stage.lines.items():
-        each = tuple(share.each(threads) for _, share in sorted(memories.items()))
-        loads.append(Load(node, threads, each, tuple(share.node() for _, share in sorted(memories.items()))))
+        shares = [share for _, share in sorted(memories.items())]
+        each = tuple(share.divided / threads if machine.cache else share.each(threads) for share in shares)
+        loads.append(Load(node, threads, each, tuple(share.node() for share in shares)))
     ends = fetch(machine, loads)
+    if machine.cache:
+        for node, memories in stage.lines.items():
+            ends[node] += sum(share.own for share in memories.values()) / machine.cache
     return max(max(ends[node], compute_seconds(machine, stage, node, threads)) for node in ends)
 
 
@@ -287,9 +295,13 @@ def main() -> None:
     parser.add_argument("--machine", type=Path, required=True, metavar="FILE.json")
     parser.add_argument("--matrix", type=Path, metavar="FILE.json")
     parser.add_argument("--threads", metavar="N,..", help="on each node (default: all cores)")
+    parser.add_argument("--cache", type=float, metavar="GB/s", help="of a core from its node's shared cache")
     parser.add_argument("--layers", type=int, metavar="N", help="of the model (default: as counted)")
     args = parser.parse_args()
     machine = Machine.of(json.loads(args.machine.read_text()), json.loads(args.matrix.read_text()) if args.matrix else None)
+    if args.cache is not None and not args.cache > 0:
+        parser.error("--cache: a rate above 0")
+    machine = replace(machine, cache=args.cache and args.cache * 1e9)
     counts = [int(n) for n in args.threads.split(",")] if args.threads else [machine.cores]
     print("engine,placement,model,nodes,tokens,threads on a node,tokens/s")
     with args.counts.open(encoding="utf-8") as file:

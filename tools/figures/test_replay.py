@@ -68,6 +68,17 @@ class Stages(unittest.TestCase):
         alone = stage({0: (0.0, 0.0)}, instructions=Share(4e9, 8e9))
         self.assertAlmostEqual(replay.stage_seconds(SMALL, alone, 4), (4e9 + 8e9 / 4) / replay.INSTRUCTIONS)
 
+    def test_lines_that_every_thread_fetches_come_from_memory_once(self):
+        # Each of four threads fetches 60 bytes for itself, and they divide 340. A node reads 400 bytes of its memory, in
+        # 4 s. A thread has 60 + 85 bytes, which take less; from a cache of 20 bytes/s its 60 take 3 s more.
+        lines = {0: {0: Share(60.0, 340.0)}}
+        made = replace(stage({0: (0.0, 0.0)}), lines=lines)
+        self.assertAlmostEqual(replay.stage_seconds(SMALL, made, 4), 4.0)
+        self.assertAlmostEqual(replay.stage_seconds(replace(SMALL, cache=20.0), made, 4), 4.0 + 3.0)
+        # A core alone: 400 bytes at 80 bytes/s, or 340 of them and 60 at 20 bytes/s.
+        self.assertAlmostEqual(replay.stage_seconds(SMALL, made, 1), 5.0)
+        self.assertAlmostEqual(replay.stage_seconds(replace(SMALL, cache=20.0), made, 1), 340 / 80 + 60 / 20)
+
     def test_shares_follow_from_two_counts(self):
         # Every thread does 10, and 80 are divided; one thread alone of all does everything; everything is divided.
         self.assertEqual(Share.of(90.0, 50.0), Share(10.0, 80.0))
