@@ -106,8 +106,8 @@ pub(crate) fn exp_all<S: Simd>(s: S, x: &mut [f32]) {
     s.store_part(exp(s, s.load_part(tail, 0.0)), tail);
 }
 
-/// `weights = e^x` of `x = (logits - max) * scale`, 0 for a NaN, and, if there is room for them, `steps` of an eighth
-/// down from 0: `floor(-8 x)`, at most [`Curve::LAST_STEP`].
+/// `weights = e^x` of `x = (logits - max) * scale`, 0 for a NaN, and, if there is room for them, the `steps` down from
+/// 0: `floor(-32 x)`, at most [`Curve::LAST_STEP`].
 #[inline(always)]
 pub(crate) fn weigh<S: Simd>(
     s: S,
@@ -117,11 +117,11 @@ pub(crate) fn weigh<S: Simd>(
     steps: &mut [i16],
 ) {
     let (max, scale) = (s.splat(curve.max), s.splat(curve.scale));
-    let (low, eighths) = (s.splat(f32::NEG_INFINITY), s.splat(-8.0));
+    let (low, per_one) = (s.splat(f32::NEG_INFINITY), s.splat(-f32::from(Curve::STEPS)));
     let last = s.splat(f32::from(Curve::LAST_STEP));
     // The operand order makes a NaN the least of all.
     let exponent = |logit| s.max(s.mul(s.sub(logit, max), scale), low);
-    let step = |x| s.truncate(s.min(s.mul(x, eighths), last));
+    let step = |x| s.truncate(s.min(s.mul(x, per_one), last));
     let (blocks, tail) = logits.as_chunks::<LANES>();
     let (weight_blocks, weight_tail) = weights.as_chunks_mut::<LANES>();
     let (step_blocks, step_tail) = steps.as_chunks_mut::<LANES>();
@@ -150,8 +150,10 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// The last step of weights, an eighth in the exponent each: e^-64 of the greatest weight, and all below.
-    pub const LAST_STEP: i16 = 512;
+    /// Steps of weights for each one in the exponent.
+    pub const STEPS: i16 = 32;
+    /// The last step: e^-31.97 of the greatest weight, and all below.
+    pub const LAST_STEP: i16 = 1023;
 }
 
 /// `x := e^(x - max) / Σ e^(x - max)`.

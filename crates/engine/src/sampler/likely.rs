@@ -3,7 +3,7 @@
 //! A row of logits is looked at in blocks. The k-th greatest of the blocks' maxima is reached by at
 //! least k logits, so none of the k greatest is below it; what is not has mostly been sorted out then,
 //! at the speed of reading. Weights use the vectors' exponential, and their sums, in double precision, are kept by
-//! block: a draw goes over blocks, then over the tokens of one. The cut of `top_p` is found in sums by steps of the
+//! block: a draw goes over blocks, then over the tokens of one. The cut of `top_p` is found in sums by fine steps of the
 //! logarithm, then by halving the tokens of one step.
 //!
 //! `cargo bench -p arclight-engine --bench sampler` measures a vocabulary of 152,000.
@@ -18,6 +18,9 @@ const CHUNK: usize = 8 * BLOCK;
 
 /// Steps that are compared at once.
 const PART: usize = 16;
+
+/// Steps of a coarse one, an eighth in the exponent: what is laid out for a draw is by these.
+const FINE: i16 = Curve::STEPS / 8;
 
 /// Length of the table of sums by step: a power of two, so that an index needs a mask and no bounds check.
 const SUMS: usize = 1024;
@@ -58,12 +61,13 @@ pub(super) struct Room {
     maxima: Vec<f32>,
     sorted: Vec<f32>,
     kept: Vec<Candidate>,
-    /// Weights of all tokens, of those that are cut 0, and sums of their blocks.
+    /// Weights of all tokens, and sums of their blocks.
     weights: Vec<f32>,
     sums: Vec<f64>,
     /// How far each is below the greatest, in [steps](Kernels::weigh).
     steps: Vec<i16>,
-    /// What is kept of the step of the cut; not among the weights.
+    /// Where they were cut last, and what was kept of the step of the cut.
+    cut: Cut,
     last: Vec<Weighed>,
 }
 
@@ -112,10 +116,9 @@ impl Room {
 
     /// Weighs all tokens, NaN with 0. Returns the sum.
     pub(super) fn weigh(&mut self, kernels: &Kernels, logits: &[f32], curve: Curve) -> f64 {
-        let Room { weights, sums, last, .. } = self;
+        let Room { weights, sums, .. } = self;
         weights.resize(logits.len(), 0.0);
         sums.clear();
-        last.clear();
         for (logits, weights) in logits.chunks(CHUNK).zip(weights.chunks_mut(CHUNK)) {
             kernels.weigh(curve, logits, weights, &mut []);
             sums.extend(weights.chunks(BLOCK).map(sum));
@@ -123,8 +126,8 @@ impl Room {
         sums.iter().sum()
     }
 
-    /// [Weighs](Room::weigh) all tokens and keeps the likeliest whose weights reach `share` of the sum, no more than
-    /// it takes; of these, those of at least the weight `least`. Returns the sum of what is kept.
+    /// Weighs all tokens and finds the likeliest whose weights reach `share` of the sum, no more than it takes; of
+    /// these, those of at least the weight `least` are kept. Returns their sum; [`draw_kept`](Room::draw_kept) draws.
     pub(super) fn nucleus(
         &mut self,
         kernels: &Kernels,
@@ -133,73 +136,134 @@ impl Room {
         share: f32,
         least: f32,
     ) -> f64 {
-        let Room { weights, sums, steps, last, .. } = self;
+        let Room { weights, steps, last, cut, .. } = self;
         weights.resize(logits.len(), 0.0);
         steps.resize(logits.len(), 0);
-        sums.clear();
         last.clear();
         let mut by_step = [[0.0; 4]; SUMS];
         let chunks = logits.chunks(CHUNK).zip(weights.chunks_mut(CHUNK));
         for ((logits, weights), steps) in chunks.zip(steps.chunks_mut(CHUNK)) {
             kernels.weigh(curve, logits, weights, steps);
-            sums.extend(weights.chunks(BLOCK).map(sum));
             add_by_step(&mut by_step, steps, weights);
         }
+        let sums = by_step.map(|lanes| lanes.iter().sum::<f64>());
         let limit = sums.iter().sum::<f64>() * f64::from(share);
-        let of_step = |step: i16| by_step[step as usize].iter().sum::<f64>();
         let (mut before, mut at) = (0.0, 0);
-        while at < Curve::LAST_STEP && before + of_step(at) < limit {
-            before += of_step(at);
+        while at < Curve::LAST_STEP && before + sums[at as usize] < limit {
+            before += sums[at as usize];
             at += 1;
         }
         // Earlier steps are kept whole; tokens of this one are cut.
-        let (parts, rest) = steps.as_chunks::<PART>();
-        let mut take = |token: u32| {
+        find(steps, at, |token| {
             last.push(((logits[token as usize], token), weights[token as usize]));
-        };
-        for (part, from) in parts.iter().zip((0..).step_by(PART)) {
-            // No branch for each token, neither to test a part nor to compact it.
-            if part.iter().fold(0, |any, &step| any | u16::from(step == at)) != 0 {
-                let (mut found, mut count) = ([0; PART], 0);
-                for (token, step) in (from..).zip(part) {
-                    found[count % PART] = token;
-                    count += usize::from(*step == at);
-                }
-                found[..count].iter().copied().for_each(&mut take);
-            }
-        }
-        let tail = (steps.len() - rest.len()) as u32;
-        (tail..).zip(rest).filter(|(_, step)| **step == at).for_each(|(token, _)| take(token));
+        });
         let kept = reaching(last, limit - before);
         last.truncate(kept);
         last.retain(|(_, weight)| *weight >= least);
-        let mut total: f64 = last.iter().map(|(_, weight)| f64::from(*weight)).sum();
-        let blocks = steps.chunks(BLOCK).zip(weights.chunks_mut(BLOCK));
-        for ((steps, weights), sum_of) in blocks.zip(sums) {
-            for (step, weight) in steps.iter().zip(&mut *weights) {
-                *weight = if (*step < at) & (*weight >= least) { *weight } else { 0.0 };
-            }
-            *sum_of = sum(weights);
-            total += *sum_of;
+        *cut = Cut { at, least, whole: sums[..(at / FINE * FINE) as usize].iter().sum() };
+        let mut earlier = before;
+        if least > 0.0 {
+            let blocks = || weights.chunks(BLOCK).zip(steps.chunks(BLOCK));
+            cut.whole = blocks().map(|of| cut.sum(of, at / FINE * FINE)).sum();
+            earlier = blocks().map(|of| cut.sum(of, at)).sum();
         }
-        total
+        earlier + last.iter().map(|(_, weight)| f64::from(*weight)).sum::<f64>()
     }
 
-    /// The token in whose weight `at` falls when those that are kept are laid out one after the other: first those
-    /// of steps that are whole, by their ids, then those of the step of the cut, from the likeliest on.
-    pub(super) fn draw(&mut self, mut at: f64) -> Option<u32> {
-        let Room { weights, sums, last, .. } = self;
-        for ((block, from), &sum) in weights.chunks(BLOCK).zip((0..).step_by(BLOCK)).zip(&*sums) {
+    /// The token in whose weight `at` falls when all tokens are laid out one after the other.
+    pub(super) fn draw(&self, mut at: f64) -> Option<u32> {
+        let Room { weights, sums, .. } = self;
+        for ((block, from), &sum) in weights.chunks(BLOCK).zip((0..).step_by(BLOCK)).zip(sums) {
             if at < sum {
                 return draw(block.iter().copied().zip(from..), at);
             }
             at -= sum;
         }
+        // By rounding it can be beyond the end.
+        weights.iter().rposition(|weight| *weight > 0.0).map(|at| at as u32)
+    }
+
+    /// The token in whose weight `at` falls when those that [`nucleus`](Room::nucleus) kept of these logits are laid out
+    /// one after the other: first those of whole coarse steps, by their ids, then those of the coarse step of the cut,
+    /// from the likeliest on.
+    pub(super) fn draw_kept(&mut self, logits: &[f32], at: f64) -> Option<u32> {
+        let Room { weights, steps, last, cut, .. } = self;
+        let whole = cut.at / FINE * FINE;
+        if at < cut.whole {
+            let mut at = at;
+            let blocks = weights.chunks(BLOCK).zip(steps.chunks(BLOCK));
+            for (block, from) in blocks.zip((0..).step_by(BLOCK)) {
+                let sum = cut.sum(block, whole);
+                if at < sum {
+                    return draw(cut.kept(block, whole).zip(from..), at);
+                }
+                at -= sum;
+            }
+        }
+        let at = (at - cut.whole).max(0.0);
+        // Few draws fall here: the other tokens of the coarse step are looked for when one does.
+        for (token, (step, weight)) in (0..).zip(steps.iter().zip(&*weights)) {
+            if (whole..cut.at).contains(step) && *weight >= cut.least {
+                last.push(((logits[token as usize], token), *weight));
+            }
+        }
         last.sort_unstable_by(|a, b| descending(&a.0, &b.0));
         let drawn = draw(last.iter().map(|((_, token), weight)| (*weight, *token)), at);
-        // By rounding it can be beyond the end.
-        drawn.or_else(|| weights.iter().rposition(|weight| *weight > 0.0).map(|at| at as u32))
+        // By rounding it can be beyond the end of the others, and nothing comes behind them.
+        let end = || cut.kept((weights, steps), whole).rposition(|weight| weight > 0.0);
+        drawn.or_else(|| end().map(|at| at as u32))
     }
+}
+
+/// Where tokens are cut off.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cut {
+    /// The step that is cut.
+    at: i16,
+    /// The least weight.
+    least: f32,
+    /// Sum of what is kept of whole coarse steps.
+    whole: f64,
+}
+
+impl Cut {
+    /// The weights of the tokens before a step that are kept, and 0 of all others.
+    fn kept(
+        self,
+        (weights, steps): (&[f32], &[i16]),
+        before: i16,
+    ) -> impl DoubleEndedIterator<Item = f32> + ExactSizeIterator {
+        let kept = move |(weight, step): (&f32, &i16)| (*step < before) & (*weight >= self.least);
+        weights.iter().zip(steps).map(move |of| if kept(of) { *of.0 } else { 0.0 })
+    }
+
+    /// The sum of a block's [weights that are kept](Cut::kept).
+    fn sum(self, (weights, steps): (&[f32], &[i16]), before: i16) -> f64 {
+        let mut block = [0.0; BLOCK];
+        block
+            .iter_mut()
+            .zip(self.kept((weights, steps), before))
+            .for_each(|(to, weight)| *to = weight);
+        sum(&block)
+    }
+}
+
+/// The tokens of a step.
+fn find(steps: &[i16], at: i16, mut found: impl FnMut(u32)) {
+    let (parts, rest) = steps.as_chunks::<PART>();
+    for (part, from) in parts.iter().zip((0..).step_by(PART)) {
+        // No branch for each token, neither to test a part nor to compact it.
+        if part.iter().fold(0, |any, &step| any | u16::from(step == at)) != 0 {
+            let (mut tokens, mut count) = ([0; PART], 0);
+            for (token, step) in (from..).zip(part) {
+                tokens[count % PART] = token;
+                count += usize::from(*step == at);
+            }
+            tokens[..count].iter().copied().for_each(&mut found);
+        }
+    }
+    let tail = (steps.len() - rest.len()) as u32;
+    (tail..).zip(rest).filter(|(_, step)| **step == at).for_each(|(token, _)| found(token));
 }
 
 /// In several sums, as no addition waits for the one before it then.

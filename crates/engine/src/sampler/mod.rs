@@ -262,11 +262,12 @@ impl Sampler {
             kept
         } else {
             let curve = Curve { max, scale };
-            let sum = match top_p < 1.0 {
-                true => room.nucleus(self.kernels, logits, curve, top_p, min_p),
-                false => room.weigh(self.kernels, logits, curve),
-            };
-            return room.draw(self.rng.f64() * sum);
+            if top_p >= 1.0 {
+                let sum = room.weigh(self.kernels, logits, curve);
+                return room.draw(self.rng.f64() * sum);
+            }
+            let sum = room.nucleus(self.kernels, logits, curve, top_p, min_p);
+            return room.draw_kept(logits, self.rng.f64() * sum);
         };
         // Weights are relative to the likeliest, which is exactly what `min_p` compares with.
         kept.retain(|c| c.0 >= min_p);

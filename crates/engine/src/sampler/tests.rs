@@ -225,7 +225,7 @@ fn laid_out(logits: &[f32], scale: f32, top_p: f32, min_p: f32) -> Vec<Candidate
     if top_p >= 1.0 && min_p == 0.0 {
         return weights.into_iter().zip(0..).collect();
     }
-    let step = |l: f32| (((max - l) * scale * 8.0) as usize).min(512);
+    let eighth = |l: f32| (((max - l) * scale * 8.0) as usize).min(255);
     let mut sorted: Vec<u32> =
         (0..logits.len() as u32).filter(|t| !logits[*t as usize].is_nan()).collect();
     sorted.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]).then(a.cmp(&b)));
@@ -236,9 +236,9 @@ fn laid_out(logits: &[f32], scale: f32, top_p: f32, min_p: f32) -> Vec<Candidate
         sum >= limit
     });
     sorted.truncate(count.map_or(sorted.len(), |at| at + 1));
-    let cut = step(logits[*sorted.last().unwrap() as usize]);
-    // Whole steps by their ids, the step of the cut from the likeliest on.
-    let whole = sorted.iter().filter(|t| step(logits[**t as usize]) < cut).count();
+    let cut = eighth(logits[*sorted.last().unwrap() as usize]);
+    // Whole eighths by their ids, the eighth of the cut from the likeliest on.
+    let whole = sorted.iter().filter(|t| eighth(logits[**t as usize]) < cut).count();
     sorted[..whole].sort_unstable();
     let all = sorted.iter().map(|t| (weights[*t as usize], *t));
     all.filter(|c| c.0 >= min_p).collect()

@@ -151,8 +151,8 @@ impl Kernels {
         call!(self.exp(x));
     }
 
-    /// `weights = e^x` of `x = (logits - max) * scale`, as [`Kernels::exp`] has it, and in `steps` how many eighths `x`
-    /// is below 0, rounded down, at most [`Curve::LAST_STEP`]: a rough order of the weights, the greatest first. A
+    /// `weights = e^x` of `x = (logits - max) * scale`, as [`Kernels::exp`] has it, and in `steps` how many
+    /// 32nds `x` is below 0, rounded down, at most [`Curve::LAST_STEP`]: a rough order of the weights, the greatest first. A
     /// NaN counts as minus infinity. `steps` may be empty.
     ///
     /// # Panics
