@@ -1,14 +1,38 @@
 //! What `config.json` says.
 
+use crate::classes::{self, Class};
 use crate::error::Error;
 use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
 
-/// A configuration: that of the text model, where a model has more than one.
+/// A configuration: that of the text model, where a model has more than one. It notes which keys were read, so that
+/// the conversion can refuse those that were not.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     values: Map<String, Value>,
     /// As written, with a part for each model.
     whole: Map<String, Value>,
+    class: Option<&'static Class>,
+    read: Read,
+}
+
+/// The keys that were read. Copies share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Read(Rc<RefCell<BTreeSet<String>>>);
+
+impl Read {
+    pub(crate) fn note(&self, key: &str) {
+        let mut read = self.0.borrow_mut();
+        if !read.contains(key) {
+            read.insert(key.to_owned());
+        }
+    }
+
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.0.borrow().contains(key)
+    }
 }
 
 /// Where models that also see or hear keep what they say of text.
@@ -23,7 +47,52 @@ impl Config {
         if let Some(text) = TEXT.iter().find_map(|key| whole.get(*key)?.as_object()) {
             values.extend(text.iter().map(|(key, value)| (key.clone(), value.clone())));
         }
-        Ok(Config { values, whole })
+        let mut config = Config { values, whole, class: None, read: Read::default() };
+        config.class = config.architectures().into_iter().find_map(classes::of);
+        Ok(config)
+    }
+
+    /// The keys of the configuration's class, if they are known.
+    pub(crate) fn class(&self) -> Option<&'static Class> {
+        self.class
+    }
+
+    /// Keys that have values and were not read, with their values.
+    pub(crate) fn unread(&self) -> impl Iterator<Item = (&str, &Value)> {
+        let unread = |key: &str, value: &Value| !value.is_null() && !self.read.has(key);
+        self.values.iter().filter(move |(key, value)| unread(key, value)).map(|(k, v)| (&**k, v))
+    }
+
+    pub(crate) fn reads(&self) -> &Read {
+        &self.read
+    }
+
+    /// A value that is there and not null, which stays unread.
+    pub(crate) fn peek(&self, key: &str) -> Option<&Value> {
+        self.values.get(key).filter(|value| !value.is_null())
+    }
+
+    /// A value, or what the class takes where the folder is silent. A null is a statement.
+    pub(crate) fn meant(&self, key: &str) -> Option<Value> {
+        match self.values.contains_key(key) {
+            true => self.get(key).cloned(),
+            false => self.class?.takes(key).cloned(),
+        }
+    }
+
+    /// Whether a switch is on, by the folder or by its class.
+    pub(crate) fn meant_flag(&self, key: &str) -> bool {
+        self.meant(key).and_then(|value| value.as_bool()).unwrap_or(false)
+    }
+
+    /// A number, by the folder or by its class.
+    pub(crate) fn meant_number(&self, key: &str) -> Result<Option<f64>, Error> {
+        self.meant(key).map(|value| number(key, &value)).transpose()
+    }
+
+    /// A count, by the folder or by its class.
+    pub(crate) fn meant_size(&self, key: &str) -> Result<Option<usize>, Error> {
+        self.meant(key).map(|value| size(key, &value)).transpose()
     }
 
     /// The model's classes: that of the whole and that of the text model.
@@ -39,23 +108,34 @@ impl Config {
 
     /// A value that is there and not null.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
-        self.values.get(key).filter(|value| !value.is_null())
+        self.read.note(key);
+        self.peek(key)
+    }
+
+    /// Whether a key is there.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.peek(key).is_some()
     }
 
     /// The same of the whole model, not of its text alone.
     pub(crate) fn outer(&self, key: &str) -> Option<&Value> {
+        self.read.note(key);
         self.whole.get(key).filter(|value| !value.is_null())
     }
 
     /// The part of another model than that of text, with the whole around it.
     pub(crate) fn part(&self, key: &str) -> Option<Config> {
         let values = self.outer(key)?.as_object()?.clone();
-        Some(Config { values, whole: self.whole.clone() })
+        Some(Config { values, whole: self.whole.clone(), class: None, read: Read::default() })
     }
 
-    /// The first of these keys that is there.
+    /// The first of these keys that is there. Others that say the same are read with it.
     pub(crate) fn first<'k>(&self, keys: &[&'k str]) -> Option<(&'k str, &Value)> {
-        keys.iter().find_map(|&key| Some((key, self.get(key)?)))
+        let (key, value) = keys.iter().find_map(|&key| Some((key, self.peek(key)?)))?;
+        for same in keys.iter().filter(|key| self.peek(key) == Some(value)) {
+            self.read.note(same);
+        }
+        Some((key, value))
     }
 
     /// A count that may be absent.
@@ -65,7 +145,24 @@ impl Config {
 
     /// A count.
     pub(crate) fn size(&self, keys: &[&str]) -> Result<usize, Error> {
-        self.opt_size(keys)?.ok_or_else(|| missing(keys))
+        match self.opt_size(keys)? {
+            Some(size) => Ok(size),
+            None => self.of_class(keys, size)?.ok_or_else(|| missing(keys)),
+        }
+    }
+
+    /// What the class takes for the first of these keys that it has, where a folder is silent.
+    fn of_class<T>(
+        &self,
+        keys: &[&str],
+        parse: fn(&str, &Value) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let Some(class) = self.class else { return Ok(None) };
+        // A null is a statement.
+        let silent = !keys.iter().any(|key| self.values.contains_key(*key));
+        let taken =
+            keys.iter().filter(|_| silent).filter_map(|key| Some((*key, class.takes(key)?))).next();
+        taken.map(|(key, value)| parse(key, value)).transpose()
     }
 
     /// A number that may be absent.
@@ -75,7 +172,10 @@ impl Config {
 
     /// A number.
     pub(crate) fn number(&self, keys: &[&str]) -> Result<f64, Error> {
-        self.opt_number(keys)?.ok_or_else(|| missing(keys))
+        match self.opt_number(keys)? {
+            Some(number) => Ok(number),
+            None => self.of_class(keys, number)?.ok_or_else(|| missing(keys)),
+        }
     }
 
     /// Whether a switch is on; absent is off.
@@ -129,7 +229,7 @@ impl Config {
     }
 
     pub(crate) fn hidden(&self) -> Result<usize, Error> {
-        self.size(&["hidden_size", "n_embd", "d_model", "dim"])
+        self.size(&["hidden_size", "n_embd", "n_embed", "d_model", "dim"])
     }
 
     pub(crate) fn heads(&self) -> Result<usize, Error> {
@@ -138,16 +238,28 @@ impl Config {
 
     /// Heads of keys and values; those of queries where nothing is said.
     pub(crate) fn kv_heads(&self) -> Result<usize, Error> {
-        let heads = self.opt_size(&["num_key_value_heads", "n_kv_heads", "n_head_kv"])?;
-        heads.map_or_else(|| self.heads(), Ok)
+        const KEYS: [&str; 3] = ["num_key_value_heads", "n_kv_heads", "n_head_kv"];
+        if let Some(heads) = self.opt_size(&KEYS)? {
+            return Ok(heads);
+        }
+        self.of_class(&KEYS, size)?.map_or_else(|| self.heads(), Ok)
     }
 
     /// Elements of a head.
     pub(crate) fn head_dim(&self) -> Result<usize, Error> {
-        match self.opt_size(&["head_dim"])? {
+        match self.stated_head_dim()? {
             Some(dim) => Ok(dim),
             None => self.hidden_per_head(),
         }
+    }
+
+    /// Elements of a head, where the folder says it, or its class has another length than that of the width's share.
+    pub(crate) fn stated_head_dim(&self) -> Result<Option<usize>, Error> {
+        if let Some(dim) = self.opt_size(&["head_dim"])? {
+            return Ok(Some(dim));
+        }
+        let Some(dim) = self.of_class(&["head_dim"], size)? else { return Ok(None) };
+        Ok(Some(dim).filter(|&dim| self.hidden_per_head().ok() != Some(dim)))
     }
 
     pub(crate) fn hidden_per_head(&self) -> Result<usize, Error> {
@@ -168,13 +280,44 @@ impl Config {
 
     /// Whether each layer is of a kind, by the names of `layer_types`.
     pub(crate) fn layers_that_are(&self, kinds: &[&str]) -> Result<Option<Vec<bool>>, Error> {
-        let types = self.texts("layer_types")?;
+        let types = match self.texts("layer_types")? {
+            None => self.texts("layers_block_type")?,
+            types => types,
+        };
         Ok(types.map(|types| types.iter().map(|ty| kinds.contains(ty)).collect()))
+    }
+
+    /// Which layers have a window: those of `layer_types`, or all but the last of as many as the folder says, or of
+    /// `period`.
+    pub(crate) fn windowed(&self, period: usize) -> Result<Vec<bool>, Error> {
+        let layers = self.layers()?;
+        let period = match self.get("sliding_window_pattern") {
+            // A letter for each layer of a period.
+            Some(Value::String(letters)) if !letters.is_empty() => {
+                let local: Vec<bool> = letters.bytes().map(|letter| letter == b'L').collect();
+                let by_letter = (0..layers).map(|layer| local[layer % local.len()]).collect();
+                return Ok(self.layers_that_are(&["sliding_attention"])?.unwrap_or(by_letter));
+            }
+            Some(value) => size("sliding_window_pattern", value)?,
+            None => period,
+        };
+        if let Some(windowed) = self.layers_that_are(&["sliding_attention"])? {
+            return match windowed.len() == layers {
+                true => Ok(windowed),
+                false => {
+                    let what =
+                        format!("layer_types has {} entries for {layers} layers", windowed.len());
+                    Err(Error::config(what))
+                }
+            };
+        }
+        Ok((1..=layers).map(|n| !n.is_multiple_of(period)).collect())
     }
 
     /// Puts in what a folder says elsewhere.
     pub(crate) fn set(&mut self, key: &str, value: impl Into<Value>) {
         let value = value.into();
+        self.read.note(key);
         for values in [&mut self.values, &mut self.whole] {
             values.insert(key.to_owned(), value.clone());
         }
@@ -182,7 +325,8 @@ impl Config {
 
     /// Puts in what the model's own code takes where a folder says nothing.
     pub(crate) fn or(&mut self, key: &str, value: impl Into<Value>) {
-        if self.get(key).is_none() {
+        if self.peek(key).is_none() {
+            self.read.note(key);
             self.values.insert(key.to_owned(), value.into());
         }
     }

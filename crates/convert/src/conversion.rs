@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::families::{self, Family};
 use crate::folder::Folder;
 use crate::images;
+use crate::keys;
 use crate::pooling;
 use crate::tensors::{self, Made};
 use crate::vocab;
@@ -86,6 +87,7 @@ impl Conversion {
         let stored = crate::stored::arrays(&folder)?;
         let float = options.float.of(&folder);
         let mut draft = Draft::new(&folder.config, arch);
+        keys::compare(&folder.config, family.fixed, arch)?;
         (family.keys)(&mut draft)?;
         if let Some(learnt) = family.learnt {
             learnt(&mut draft, &stored)?;
@@ -109,6 +111,7 @@ impl Conversion {
             family.pre,
             options.pre.as_deref(),
         )?);
+        keys::check(&draft, &mut notes)?;
         let metadata = draft.into_pairs();
         let tensors = made.into_iter().map(|made| Tensor::new(made.ty(float), made));
         Ok(Conversion { metadata, tensors: tensors.collect(), notes })
@@ -133,7 +136,7 @@ impl Conversion {
         draft: &Draft<'_>,
         stored: Vec<(String, Array)>,
     ) -> Result<Vec<Made>, Error> {
-        let extra = (family.extra)(draft)?.into_iter();
+        let extra = (family.extra)(draft)?.into_iter().chain(draft.divisors()?);
         let mut all: Vec<Made> =
             extra.map(|(name, array)| Made { name: name.to_owned(), array }).collect();
         all.extend(tensors::tensors(family, draft.arch, draft.config, stored)?);

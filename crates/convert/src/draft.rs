@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::rope::Rope;
 use gguf::OwnedValue;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Values of `expert_gating_func`.
 pub(crate) const SOFTMAX: u32 = 1;
@@ -17,13 +18,21 @@ pub(crate) struct Draft<'a> {
     pub(crate) rope: Rope,
     pub(crate) arch: &'static str,
     pairs: Vec<(String, OwnedValue)>,
+    /// Counts by their keys, without the architecture.
+    sizes: BTreeMap<String, usize>,
 }
 
 impl<'a> Draft<'a> {
     pub(crate) fn new(config: &'a Config, arch: &'static str) -> Draft<'a> {
-        let mut draft = Draft { config, rope: Rope::of(config), arch, pairs: Vec::new() };
+        let (rope, sizes) = (Rope::of(config), BTreeMap::new());
+        let mut draft = Draft { config, rope, arch, pairs: Vec::new(), sizes };
         draft.general("general.architecture", arch);
         draft
+    }
+
+    /// A count of the architecture that is set already.
+    pub(crate) fn size(&self, key: &str) -> Option<usize> {
+        self.sizes.get(key).copied()
     }
 
     pub(crate) fn into_pairs(self) -> Vec<(String, OwnedValue)> {
@@ -50,11 +59,13 @@ impl<'a> Draft<'a> {
     }
 
     pub(crate) fn unset(&mut self, key: &str) {
+        self.sizes.remove(key);
         let key = format!("{}.{key}", self.arch);
         self.pairs.retain(|(known, _)| *known != key);
     }
 
     pub(crate) fn set_size(&mut self, key: &str, size: usize) {
+        self.sizes.insert(key.to_owned(), size);
         self.set(key, size as u32);
     }
 
@@ -83,9 +94,9 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Takes over a number other than zero, if the key has it.
+    /// Takes over a number other than zero, if the folder or its class has it.
     pub(crate) fn copy_factor(&mut self, key: &str, from: &str) -> Result<(), Error> {
-        match self.config.opt_number(&[from])? {
+        match self.config.meant_number(from)? {
             Some(number) if number != 0.0 => self.set_number(key, number),
             _ => {}
         }
@@ -158,56 +169,9 @@ impl<'a> Draft<'a> {
             };
             self.set("expert_gating_func", function);
         }
-        if let Some(dim) = config.opt_size(&["head_dim"])? {
+        if let Some(dim) = config.stated_head_dim()? {
             self.set_size("attention.key_length", dim);
             self.set_size("attention.value_length", dim);
-        }
-        Ok(())
-    }
-
-    fn positions(&mut self) -> Result<(), Error> {
-        let rope = self.rope.clone();
-        match rope.kind() {
-            "linear" if rope.opt("factor")?.is_some() => {
-                self.set("rope.scaling.type", "linear");
-                self.set_number("rope.scaling.factor", rope.number("factor")?);
-            }
-            "yarn" if rope.opt("factor")?.is_some() => {
-                self.set("rope.scaling.type", "yarn");
-                self.set_number("rope.scaling.factor", rope.number("factor")?);
-                let original = rope.size("original_max_position_embeddings")?;
-                self.set_size("rope.scaling.original_context_length", original);
-                for (key, from) in [
-                    ("yarn_ext_factor", "extrapolation_factor"),
-                    ("yarn_attn_factor", "attn_factor"),
-                    ("yarn_attn_factor", "attention_factor"),
-                    ("yarn_beta_fast", "beta_fast"),
-                    ("yarn_beta_slow", "beta_slow"),
-                ] {
-                    if let Some(number) = rope.opt(from)? {
-                        self.set_number(&format!("rope.scaling.{key}"), number);
-                    }
-                }
-            }
-            "su" | "longrope" => self.set("rope.scaling.type", "longrope"),
-            // Said otherwise: by tensors, or by the family.
-            "default" | "linear" | "yarn" | "dynamic" | "proportional" | "xdrope" | "mrope" => {}
-            other if other.eq_ignore_ascii_case("llama3") => {}
-            other => {
-                let what = format!("rope_type is {other:?}, which is not converted");
-                return Err(Error::config(what));
-            }
-        }
-        if let Some(sections) = rope.numbers("mrope_section")? {
-            let mut sections: Vec<i32> = sections.iter().map(|&n| n as i32).collect();
-            sections.resize(4, 0);
-            self.set("rope.dimension_sections", sections);
-        }
-        if let Some(theta) = rope.theta()? {
-            self.set_number("rope.freq_base", theta);
-        }
-        if let Some(theta) = rope.local_theta()? {
-            self.set_number("rope.freq_base_swa", theta);
         }
         Ok(())
     }
@@ -215,6 +179,63 @@ impl<'a> Draft<'a> {
     /// The elements of a head that are turned: all, or a part.
     pub(crate) fn turned(&mut self, dim: usize, part: f64) {
         self.set_size("rope.dimension_count", (dim as f64 * part) as usize);
+    }
+
+    /// Whether the weights of chosen experts are divided by their sum, where readers of files take `usual`.
+    pub(crate) fn weights_norm(&mut self, usual: bool) {
+        let norm = self.config.meant("norm_topk_prob").and_then(|value| value.as_bool());
+        if let Some(norm) = norm.filter(|&norm| norm != usual) {
+            self.set("expert_weights_norm", norm);
+        }
+    }
+
+    /// Positions of families whose files have no base where it is the usual one.
+    pub(crate) fn rotates(&mut self) -> Result<(), Error> {
+        self.positions()?;
+        self.without_usual_base();
+        Ok(())
+    }
+
+    /// Leaves out a base that readers of files take where there is none.
+    pub(crate) fn without_usual_base(&mut self) {
+        let key = format!("{}.rope.freq_base", self.arch);
+        let usual = OwnedValue::from(10000.0_f32);
+        self.pairs.retain(|(known, value)| *known != key || *value != usual);
+    }
+
+    /// The window, and which layers have it where these are not all but the last of every `period`.
+    pub(crate) fn windows_by(&mut self, window: usize, period: usize) -> Result<(), Error> {
+        let layers = self.config.windowed(period)?;
+        let usual = (1..=layers.len()).map(|n| !n.is_multiple_of(period));
+        let layers = Some(layers.clone()).filter(|layers| !usual.eq(layers.iter().copied()));
+        self.windows(window, layers);
+        Ok(())
+    }
+
+    /// Refuses windows, which no file of the architecture can say.
+    pub(crate) fn no_windows(&self) -> Result<(), Error> {
+        let config = self.config;
+        let refused = |what: String| {
+            let what =
+                format!("{what}, and no file of {} can say that layers have a window", self.arch);
+            Err(Error::config(what))
+        };
+        let on = config.meant("use_sliding_window").is_none_or(|on| on != Value::Bool(false));
+        let window = config.meant_size("sliding_window")?.filter(|_| on);
+        let first = config.meant_size("max_window_layers")?.unwrap_or(0);
+        if let Some(kinds) = config.texts("layer_types")? {
+            return match kinds.iter().find(|kind| **kind != "full_attention") {
+                Some(kind) => refused(format!("layer_types has {kind:?}")),
+                None => Ok(()),
+            };
+        }
+        // In models with experts it is the first of them that have one.
+        match window.filter(|&window| window > 0) {
+            Some(window) if first < config.layers()? || self.arch.ends_with("moe") => {
+                refused(format!("sliding_window is {window}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The window of those layers that have one, and which these are.

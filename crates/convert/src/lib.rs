@@ -14,6 +14,7 @@
 mod about;
 mod adapter;
 mod array;
+mod classes;
 mod config;
 mod conversion;
 mod draft;
@@ -22,7 +23,9 @@ mod error;
 mod families;
 mod folder;
 mod images;
+mod keys;
 mod pooling;
+mod positions;
 mod rope;
 mod rules;
 mod safetensors;

@@ -3,8 +3,10 @@
 //! every other layer. RoPE of the half-split form. Files' norm weights have the one that is added to
 //! them.
 
-use crate::Hparams;
 use crate::page::*;
+
+/// A scale of scores other than the usual one.
+pub(crate) const SCALE: &str = "attention.scale";
 
 /// What published models have, where a file does not state it.
 const USUAL_WINDOW: usize = 4096;
@@ -13,10 +15,10 @@ const USUAL_CAPS: [f32; 2] = [50.0, 30.0];
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     const SCORES: &str = "attn_logit_softcapping";
     const LOGITS: &str = "final_logit_softcapping";
-    f.only(&[SCORES, LOGITS, WINDOW, WINDOW_PATTERN])?;
+    f.only(&[SCORES, LOGITS, WINDOW, WINDOW_PATTERN, SCALE])?;
     let rope = rope(b, f, RopeStyle::Neox)?;
     let global = Style {
-        attention_scale: attention_scale(f, 46),
+        attention_scale: attention_scale(f, 46)?,
         soft_cap: f.cap(SCORES, Some(USUAL_CAPS[0]))?,
         norms: Norms::Both,
         ffn: Ffn::Gated(Activation::Gelu),
@@ -31,9 +33,12 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     .build(b, f)
 }
 
-/// The largest model, which has `layers` layers, scales queries by the width of the residual stream
-/// per head, the others by that of a head. Files do not state it.
-pub(crate) fn attention_scale(h: &Hparams, layers: usize) -> f32 {
-    let width = if h.layers == layers { h.hidden / h.heads } else { h.head_dim };
-    (width as f32).sqrt().recip()
+/// The scale of scores that a file states. Otherwise the largest model, which has `layers` layers, scales queries by the
+/// width of the residual stream per head, the others by that of a head.
+///
+/// # Errors
+/// When the file states no number, or zero.
+pub(crate) fn attention_scale(f: &Facts<'_>, layers: usize) -> Result<f32, Error> {
+    let width = if f.layers == layers { f.hidden / f.heads } else { f.head_dim };
+    Ok(f.factor(SCALE)?.unwrap_or_else(|| (width as f32).sqrt().recip()))
 }

@@ -2,16 +2,16 @@
 //! cap on scores, and five layers with a sliding window to each without. Those have angles of their
 //! own; only the others are stretched to long contexts.
 
-use crate::gemma2::attention_scale;
+use crate::gemma2::{SCALE, attention_scale};
 use crate::page::*;
 
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     const LOGITS: &str = "final_logit_softcapping";
-    f.only(&[LOGITS, WINDOW, WINDOW_PATTERN])?;
+    f.only(&[LOGITS, WINDOW, WINDOW_PATTERN, SCALE])?;
     let rope = rope(b, f, RopeStyle::Neox)?;
     let local = local_rope(b, f, RopeStyle::Neox, 10_000.0)?;
     let global = Style {
-        attention_scale: attention_scale(f, 62),
+        attention_scale: attention_scale(f, 62)?,
         qk_norms: Some(QkNorm::Over(NormOver::Head)),
         norms: Norms::Both,
         ffn: Ffn::Gated(Activation::Gelu),

@@ -4,6 +4,7 @@ use super::{Family, PLAIN};
 use crate::config::Config;
 use crate::draft::Draft;
 use crate::error::Error;
+use crate::keys::{Fixed, GELU, Is, is, off};
 use crate::rules::{Rule, same, without};
 use crate::vocab::Kind;
 use gguf::OwnedValue;
@@ -27,8 +28,21 @@ pub(super) const FAMILIES: &[Family] = &[
 /// `pooling_type` of a model that ranks.
 pub(super) const RANK: u32 = 4;
 
-const BERT: Family =
-    Family { arch: "bert", keys, rename: Some(rename), vocab: Kind::WordPiece, ..PLAIN };
+const BERT: Family = Family {
+    arch: "bert",
+    fixed: FIXED,
+    keys,
+    rename: Some(rename),
+    vocab: Kind::WordPiece,
+    ..PLAIN
+};
+
+pub(super) const FIXED: &[Fixed] = &[
+    is("hidden_act", GELU),
+    is("position_embedding_type", &[Is::Text("absolute")]),
+    off("is_decoder"),
+    off("add_cross_attention"),
+];
 
 pub(super) fn keys(draft: &mut Draft<'_>) -> Result<(), Error> {
     draft.usual()?;

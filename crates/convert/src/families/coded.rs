@@ -1,10 +1,11 @@
 //! Families whose code is in their folders, not in `transformers`: InternLM2, Baichuan, ChatGLM, MiniCPM3, PLaMo.
 
-use super::{Family, PLAIN, deepseek, llama};
+use super::{Family, PLAIN, SILU, deepseek};
 use crate::array::Array;
 use crate::config::Config;
 use crate::draft::Draft;
 use crate::error::Error;
+use crate::keys::{Is, is, none, off, on};
 use crate::rules::{At, Rule, made, same, without};
 use crate::vocab::Kind;
 use std::ops::Range;
@@ -13,6 +14,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["InternLM2ForCausalLM"],
         arch: "internlm2",
+        fixed: &[SILU],
         rules: &[&[
             same("tok_embeddings", "token_embd"),
             same("attention_norm", "attn_norm"),
@@ -30,6 +32,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["BaichuanForCausalLM", "BaiChuanForCausalLM"],
         arch: "baichuan",
+        fixed: &[SILU],
         keys: |d| {
             d.usual()?;
             d.set("tensor_data_layout", "Meta AI original pth");
@@ -43,6 +46,16 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["ChatGLMModel", "ChatGLMForConditionalGeneration"],
         arch: "chatglm",
+        fixed: &[
+            on("rmsnorm"),
+            on("post_layer_norm"),
+            on("original_rope"),
+            off("apply_residual_connection_post_layernorm"),
+            off("add_bias_linear"),
+            off("interleaved_qkv"),
+            off("prefix_projection"),
+            none("pre_seq_len"),
+        ],
         keys: chatglm,
         rules: &[CHATGLM],
         // A layer's number is behind one more name.
@@ -57,6 +70,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["GlmForCausalLM"],
         arch: "chatglm",
+        fixed: &[SILU],
         keys: chatglm,
         vocab: Kind::ChatGlm,
         pre: &["chatglm-bpe", "glm4"],
@@ -65,9 +79,15 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["MiniCPM3ForCausalLM"],
         arch: "minicpm3",
+        // What files do not say, as there is one model.
+        fixed: &[
+            SILU,
+            is("scale_emb", &[Is::Number(12.0)]),
+            is("scale_depth", &[Is::Number(1.4)]),
+            is("dim_model_base", &[Is::Number(256.0)]),
+        ],
         keys: minicpm,
         rules: &[&[same("self_attn.kv_b_proj", "attn_kv_b")], deepseek::RULES],
-        extra: |d| llama::factors(d, d.config.size(&["qk_rope_head_dim"])?),
         vocab: Kind::SentencePiece,
         ..PLAIN
     },
@@ -83,6 +103,8 @@ pub(super) const FAMILIES: &[Family] = &[
             d.set_size("block_count", config.layers()?);
             d.set_size("attention.head_count", config.heads()?);
             d.set_size("attention.head_count_kv", plamo_groups(d.config)?.0);
+            // It counts keys as if each query had its own.
+            config.get("num_key_value_heads");
             d.set_number("attention.layer_norm_rms_epsilon", config.number(&["rms_norm_eps"])?);
             Ok(())
         },
@@ -155,11 +177,18 @@ fn chatglm(d: &mut Draft<'_>) -> Result<(), Error> {
     d.set_size("feed_forward_length", width.unwrap_or(4 * hidden));
     d.set_size("attention.head_count", config.heads()?);
     let groups = config.opt_size(&["multi_query_group_num"])?;
+    let groups = groups.filter(|_| config.get("multi_query_attention") != Some(&false.into()));
     d.set_size("attention.head_count_kv", groups.map_or_else(|| config.kv_heads(), Ok)?);
     let eps = config.opt_number(&["layernorm_epsilon", "rms_norm_eps"])?.unwrap_or(1e-5);
     d.set_number("attention.layer_norm_rms_epsilon", eps);
-    let dim = config.opt_size(&["attention_dim"])?;
-    d.turned(dim.map_or_else(|| config.hidden_per_head(), Ok)?, d.rope.part(0.5)?);
+    let dim = config.opt_size(&["attention_dim", "kv_channels"])?;
+    let dim = dim.map_or_else(|| config.head_dim(), Ok)?;
+    if dim != config.hidden_per_head()? {
+        d.set_size("attention.key_length", dim);
+        d.set_size("attention.value_length", dim);
+    }
+    d.turned(dim, d.rope.part(0.5)?);
+    d.positions()?;
     let base = d.rope.theta()?.unwrap_or(10000.0);
     d.set_number("rope.freq_base", base * config.opt_number(&["rope_ratio"])?.unwrap_or(1.0));
     d.general("tokenizer.ggml.add_bos_token", false);
@@ -174,7 +203,20 @@ fn minicpm(d: &mut Draft<'_>) -> Result<(), Error> {
     d.set_size("attention.kv_lora_rank", config.size(&["kv_lora_rank"])?);
     let rope = config.size(&["qk_rope_head_dim"])?;
     d.set_size("attention.key_length", config.size(&["qk_nope_head_dim"])? + rope);
+    if config.opt_size(&["head_dim"])?.is_some_and(|dim| dim != rope) {
+        return Err(Error::config("head_dim is not qk_rope_head_dim, as files stand for"));
+    }
+    // Readers take the share of the width.
+    let value = config.opt_size(&["v_head_dim"])?;
+    if let Some(value) = value.filter(|&value| config.hidden_per_head().ok() != Some(value)) {
+        d.set_size("attention.value_length", value);
+    }
     d.set_size("rope.dimension_count", rope);
+    d.rotates()?;
+    if d.rope.kind() == "longrope" {
+        // The divisors say it.
+        d.unset("rope.scaling.type");
+    }
     Ok(())
 }
 

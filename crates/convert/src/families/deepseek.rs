@@ -1,16 +1,17 @@
 //! DeepSeek-V2 and V3, and what is made like them.
 
-use super::{Family, PLAIN, unless_tied};
+use super::{Family, PLAIN, SILU, unless_tied};
 use crate::array::Array;
 use crate::config::Config;
-use crate::draft::Draft;
+use crate::draft::{Draft, SIGMOID};
 use crate::error::Error;
+use crate::keys::{Fixed, Is, is, on};
 use crate::rules::{At, Rule, made, same};
-use serde_json::Value;
 
 pub(super) const FAMILIES: &[Family] = &[Family {
     classes: &["DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration"],
     arch: "deepseek2",
+    fixed: FIXED,
     defaults,
     keys: latent,
     rules: &[RULES],
@@ -19,6 +20,16 @@ pub(super) const FAMILIES: &[Family] = &[Family {
     pre: &["deepseek-v3", "kimi-k2"],
     ..PLAIN
 }];
+
+pub(super) const FIXED: &[Fixed] = &[
+    SILU,
+    on("rope_interleave"),
+    is("moe_layer_freq", &[Is::Number(1.0)]),
+    is(
+        "topk_method",
+        &[Is::Text("greedy"), Is::Text("group_limited_greedy"), Is::Text("noaux_tc")],
+    ),
+];
 
 pub(super) const RULES: &[Rule] = &[
     same("self_attn.q_a_proj", "attn_q_a"),
@@ -40,13 +51,13 @@ pub(super) fn latent(d: &mut Draft<'_>) -> Result<(), Error> {
     // All heads share the latents.
     d.set_size("attention.head_count_kv", 1);
     let experts = config.opt_size(&["n_routed_experts"])?;
-    let dense = match config.opt_size(&["first_k_dense_replace"])? {
+    let dense = match super::leading_dense(config)? {
         Some(dense) => dense,
         None if experts.is_some() => 0,
         None => config.layers()?,
     };
     d.set_size("leading_dense_block_count", dense);
-    let rank = config.opt_size(&["kv_lora_rank"])?.unwrap_or(512);
+    let rank = config.meant_size("kv_lora_rank")?.unwrap_or(512);
     d.set_size("vocab_size", config.vocab_size()?);
     d.copy_size("attention.q_lora_rank", &["q_lora_rank"])?;
     let rope = config.size(&["qk_rope_head_dim"])?;
@@ -60,8 +71,21 @@ pub(super) fn latent(d: &mut Draft<'_>) -> Result<(), Error> {
     d.copy_size("expert_count", &["n_routed_experts"])?;
     d.set_size("expert_shared_count", config.opt_size(&["n_shared_experts"])?.unwrap_or(0));
     d.copy_number("expert_weights_scale", &["routed_scaling_factor"])?;
-    if config.get("norm_topk_prob").and_then(Value::as_bool) == Some(true) {
+    // Classes after the second version divide weights by their sum and have sigmoids, which folders need not say. Code of
+    // the second has the key for the former and does not obey it.
+    let second = config.architectures().iter().any(|class| class.starts_with("DeepseekV2"));
+    let norm = config.meant("norm_topk_prob").is_some_and(|norm| norm == true);
+    if norm && !second {
         d.set("expert_weights_norm", true);
+    }
+    if experts.is_some() && !second && config.get("scoring_func").is_none() {
+        d.set("expert_gating_func", SIGMOID);
+    }
+    // Groups count for one of the ways to choose in the second version.
+    let greedy = config.meant("topk_method").is_some_and(|method| method == "greedy");
+    if greedy && config.opt_size(&["n_group"])?.is_some_and(|groups| groups > 1) {
+        d.unset("expert_group_count");
+        d.unset("expert_group_used_count");
     }
     d.set_size("rope.dimension_count", rope);
     if let Some(gain) = d.rope.opt("mscale_all_dim")? {

@@ -1,9 +1,10 @@
 //! Dense families with little of their own.
 
-use super::{Family, PLAIN, llama, unless_tied};
+use super::{Family, PLAIN, SILU, llama, unless_tied};
 use crate::array::Array;
 use crate::draft::Draft;
 use crate::error::Error;
+use crate::keys::{self, GELU_TANH, Is, is};
 use crate::rules::{At, made, same};
 use crate::vocab::Kind;
 
@@ -11,13 +12,11 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Olmo2ForCausalLM", "Olmo3ForCausalLM"],
         arch: "olmo2",
+        fixed: &[SILU],
         keys: |d| {
             d.usual()?;
-            if let Some(window) = d.config.opt_size(&["sliding_window"])? {
-                let layers = d.config.layers()?;
-                let said = d.config.layers_that_are(&["sliding_attention"])?;
-                // Every fourth sees everything.
-                let windows = said.unwrap_or_else(|| (1..=layers).map(|n| n % 4 != 0).collect());
+            if let Some(window) = d.config.meant_size("sliding_window")? {
+                let windows = d.config.windowed(4)?;
                 d.windows(window, Some(windows));
             }
             Ok(())
@@ -32,6 +31,15 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Starcoder2ForCausalLM"],
         arch: "starcoder2",
+        fixed: &[
+            is("hidden_act", GELU_TANH),
+            is("mlp_type", &[Is::Text("default")]),
+            is("norm_type", &[Is::Text("layer_norm")]),
+        ],
+        keys: |d| {
+            d.usual()?;
+            d.copy_size("attention.sliding_window", &["sliding_window"])
+        },
         rules: &[&[same("mlp.c_fc", "ffn_up"), same("mlp.c_proj", "ffn_down")]],
         pre: &["starcoder"],
         ..PLAIN
@@ -39,6 +47,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["SeedOssForCausalLM"],
         arch: "seed_oss",
+        fixed: &[SILU],
         rules: &[&[same("post_attention_layernorm", "post_attention_norm")]],
         pre: &["seed-coder"],
         ..PLAIN
@@ -46,6 +55,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Cohere2ForCausalLM"],
         arch: "cohere2",
+        fixed: &[SILU],
         keys: cohere,
         rules: &[&[
             made("input_layernorm.bias", "attn_norm.bias", nothing),
@@ -65,11 +75,9 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["ExaoneForCausalLM"],
         arch: "exaone",
+        fixed: &[is("activation_function", keys::SILU)],
         keys: |d| {
             d.usual()?;
-            if let Some(other) = d.config.text(&["activation_function"]).filter(|f| *f != "silu") {
-                return Err(Error::config(format!("activation_function is {other}, not silu")));
-            }
             // It is RMSNorm, though the key has the other's name.
             d.copy_number("attention.layer_norm_rms_epsilon", &["layer_norm_epsilon"])?;
             d.turned(d.config.hidden_per_head()?, d.rope.part(1.0)?);
@@ -88,13 +96,13 @@ pub(super) const FAMILIES: &[Family] = &[
             same("mlp.c_fc_1", "ffn_up"),
             same("mlp.c_proj", "ffn_down"),
         ]],
-        extra: llama::divisors,
         pre: &["exaone"],
         ..PLAIN
     },
     Family {
         classes: &["HunYuanDenseV1ForCausalLM"],
         arch: "hunyuan-dense",
+        fixed: &[SILU],
         keys: hunyuan,
         rules: &[&[
             same("self_attn.query_layernorm", "attn_q_norm"),
@@ -108,6 +116,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["ApertusForCausalLM"],
         arch: "apertus",
+        fixed: &[is("hidden_act", &[Is::Text("xielu")])],
         defaults: llama::with_heads,
         keys: llama::llama,
         learnt: Some(activations),
@@ -116,7 +125,6 @@ pub(super) const FAMILIES: &[Family] = &[
             same("feedforward_layernorm", "ffn_norm"),
         ]],
         rename: Some(|_, name| (!name.contains(".act_fn.")).then(|| name.to_owned())),
-        extra: llama::divisors,
         vocab: Kind::Llama,
         pre: &["tekken"],
         ..PLAIN
@@ -135,10 +143,19 @@ pub(super) const FAMILIES: &[Family] = &[
             }
             Ok(())
         },
+        fixed: &[is("hidden_act", &[Is::Text("relu2"), Is::Text("silu")])],
         keys: |d| {
             d.usual()?;
-            d.set("rope.scaling.type", "linear");
-            d.set_number("rope.scaling.factor", 1.0);
+            let function = d.config.meant("hidden_act");
+            if d.config.kv_heads()? < d.config.heads()? && function.is_none_or(|f| f != "relu2") {
+                let what =
+                    "hidden_act is not \"relu2\", which files with fewer heads of keys stand for";
+                return Err(Error::config(what));
+            }
+            if d.rope.kind() == "default" {
+                d.set("rope.scaling.type", "linear");
+                d.set_number("rope.scaling.factor", 1.0);
+            }
             Ok(())
         },
         rules: &[&[
@@ -168,12 +185,11 @@ fn cohere(d: &mut Draft<'_>) -> Result<(), Error> {
     let window = config.size(&["sliding_window"])?;
     d.set_size("vocab_size", config.vocab_size()?);
     // The page takes every fourth layer as one that sees everything.
-    let usual: Vec<bool> = (1..=config.layers()?).map(|n| n % 4 != 0).collect();
-    let said = config.layers_that_are(&["sliding_attention"])?;
-    d.windows(window, said.filter(|said| *said != usual));
-    let part = config.opt_number(&["rotary_pct"])?.unwrap_or(1.0);
-    d.turned(config.hidden_per_head()?, part);
-    d.set("rope.scaling.type", "none");
+    d.windows_by(window, 4)?;
+    d.turned(config.hidden_per_head()?, d.rope.part(1.0)?);
+    if d.rope.kind() == "default" {
+        d.set("rope.scaling.type", "none");
+    }
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use crate::array::Array;
 use crate::config::Config;
 use crate::draft::Draft;
 use crate::error::Error;
+use crate::keys::{GELU, Is, is, off};
 use crate::rules::{At, Rule, made, same, without};
 use crate::vocab::Kind;
 
@@ -22,6 +23,11 @@ pub(super) const FAMILIES: &[Family] = &[
     },
     Family {
         classes: &["XLMRobertaModel"],
+        fixed: &[
+            is("hidden_act", GELU),
+            is("position_embedding_type", &[Is::Text("absolute"), Is::Text("rotary")]),
+            off("is_decoder"),
+        ],
         variant: Some(|config| config.get("lora_adaptations").map(|_| "jina-bert-v3")),
         rules: &[bert::UNPOOLED, POSITIONS, bert::RULES, ROTATING],
         vocab: Kind::Unigram { mask: false },
@@ -47,6 +53,11 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["JinaBertModel", "JinaBertForMaskedLM"],
         arch: "jina-bert-v2",
+        fixed: &[
+            is("hidden_act", GELU),
+            is("position_embedding_type", &[Is::Text("alibi")]),
+            off("is_decoder"),
+        ],
         keys: bert::keys,
         rules: &[
             bert::UNPOOLED,
@@ -85,6 +96,7 @@ pub(super) const FAMILIES: &[Family] = &[
 
 const ROBERTA: Family = Family {
     arch: "bert",
+    fixed: bert::FIXED,
     keys: roberta,
     rename: Some(names),
     vocab: Kind::BpeOfPairs,
@@ -94,6 +106,7 @@ const ROBERTA: Family = Family {
 
 const MODERN_BERT: Family = Family {
     arch: "modern-bert",
+    fixed: &[is("hidden_activation", &[Is::Text("gelu"), Is::Text("silu")])],
     keys: modern,
     vocab: Kind::BpeOfTexts,
     pre: &["modern-bert"],
@@ -259,6 +272,12 @@ fn modern(d: &mut Draft<'_>) -> Result<(), Error> {
     d.set_size("vocab_size", config.vocab_size()?);
     if let Some(function) = config.text(&["hidden_activation"]) {
         d.set("hidden_activation", function);
+    }
+    if d.rope.kind() != "default" {
+        return Err(Error::config(format!(
+            "rope_type is {:?}, which is not converted",
+            d.rope.kind()
+        )));
     }
     match config.text(&["classifier_pooling"]) {
         None => {}

@@ -1,9 +1,10 @@
 //! Families with experts that have little else of their own.
 
-use super::{Family, PLAIN, Predicting, llama, qwen, unless_tied};
+use super::{Family, PLAIN, Predicting, SILU, llama, qwen, unless_tied};
 use crate::array::Array;
 use crate::draft::Draft;
 use crate::error::Error;
+use crate::keys::{Is, is, none, off, on};
 use crate::rules::{At, halves, made, same};
 use crate::vocab::Kind;
 use serde_json::Value;
@@ -12,9 +13,12 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["OlmoeForCausalLM"],
         arch: "olmoe",
+        fixed: &[SILU, none("clip_qkv")],
         keys: |d| {
             d.usual()?;
-            d.set_number("attention.layer_norm_rms_epsilon", 1e-5);
+            let eps = d.config.number(&["rms_norm_eps"])?;
+            d.set_number("attention.layer_norm_rms_epsilon", eps);
+            d.weights_norm(false);
             Ok(())
         },
         pre: &["olmo"],
@@ -23,14 +27,15 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Dots1ForCausalLM"],
         arch: "dots1",
+        fixed: &[SILU],
         keys: |d| {
             qwen::experts(d)?;
             d.copy_size("expert_count", &["n_routed_experts"])?;
             d.copy_size("leading_dense_block_count", &["first_k_dense_replace"])?;
             d.copy_size("expert_shared_count", &["n_shared_experts"])?;
             d.copy_number("expert_weights_scale", &["routed_scaling_factor"])?;
-            d.set("expert_weights_norm", d.config.flag("norm_topk_prob"));
-            Ok(())
+            d.set("expert_weights_norm", d.config.meant_flag("norm_topk_prob"));
+            d.no_windows()
         },
         pre: &["qwen2"],
         ..PLAIN
@@ -38,10 +43,15 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["MiniMaxM2ForCausalLM"],
         arch: "minimax-m2",
+        fixed: &[SILU],
         keys: |d| {
             d.usual()?;
             d.copy_size("expert_feed_forward_length", &["intermediate_size"])?;
-            d.set_size("rope.dimension_count", d.config.size(&["rotary_dim"])?);
+            let dims = d.config.opt_size(&["rotary_dim"])?;
+            match (d.rope.opt("partial_rotary_factor")?, dims) {
+                (None, Some(dims)) => d.set_size("rope.dimension_count", dims),
+                (part, _) => d.turned(d.config.head_dim()?, part.unwrap_or(1.0)),
+            }
             Ok(())
         },
         rules: &[&[same("block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias")]],
@@ -51,6 +61,11 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Ernie4_5_MoeForCausalLM"],
         arch: "ernie4_5-moe",
+        fixed: &[
+            SILU,
+            is("moe_norm_min", &[Is::Number(1e-12)]),
+            is("moe_layer_interval", &[Is::Number(1.0)]),
+        ],
         keys: ernie,
         rules: &[&[
             same("mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias"),
@@ -63,6 +78,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["HunYuanMoEV1ForCausalLM"],
         arch: "hunyuan-moe",
+        fixed: &[SILU],
         keys: hunyuan,
         rules: &[&[
             same("self_attn.query_layernorm", "attn_q_norm"),
@@ -79,6 +95,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["BailingMoeV2ForCausalLM"],
         arch: "bailingmoe2",
+        fixed: &[SILU, on("use_rmsnorm"), off("use_sliding_window")],
         keys: bailing,
         rules: &[&[
             same("word_embeddings", "token_embd"),
@@ -96,9 +113,14 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["GptOssForCausalLM"],
         arch: "gpt-oss",
+        fixed: &[
+            SILU,
+            is("swiglu_limit", &[Is::Number(7.0)]),
+            is("swiglu_alpha", &[Is::Number(1.702)]),
+        ],
         keys: |d| {
             d.usual()?;
-            d.set_size("attention.sliding_window", d.config.size(&["sliding_window"])?);
+            d.windows_by(d.config.size(&["sliding_window"])?, 2)?;
             d.copy_size("expert_feed_forward_length", &["intermediate_size"])
         },
         rules: &[&[
@@ -118,8 +140,15 @@ pub(super) const FAMILIES: &[Family] = &[
 fn ernie(d: &mut Draft<'_>) -> Result<(), Error> {
     d.usual()?;
     let config = d.config;
-    d.set_size("expert_count", config.size(&["moe_num_experts"])?);
-    d.set_size("expert_used_count", config.size(&["moe_k"])?);
+    d.set_size("expert_count", config.size(&["moe_num_experts", "num_experts"])?);
+    d.set_size("expert_used_count", config.size(&["moe_k", "num_experts_per_tok"])?);
+    let last = config.layers()? - 1;
+    let end = config.get("moe_layer_end_index").and_then(Value::as_i64).unwrap_or(-1);
+    if end != -1 && end != last as i64 {
+        let what =
+            format!("moe_layer_end_index is {end}, and only layers up to the last are converted");
+        return Err(Error::config(what));
+    }
     d.copy_size("interleave_moe_layer_step", &["moe_layer_interval"])?;
     d.copy_size("leading_dense_block_count", &["moe_layer_start_index"])?;
     d.copy_size("expert_feed_forward_length", &["moe_intermediate_size"])?;
@@ -138,9 +167,12 @@ fn hunyuan(d: &mut Draft<'_>) -> Result<(), Error> {
     let config = d.config;
     let same = |key: &str| config.same_size(key)?.ok_or_else(|| crate::config::missing(&[key]));
     d.copy_size("expert_shared_feed_forward_length", &["intermediate_size"])?;
-    d.set_size("expert_feed_forward_length", same("moe_intermediate_size")?);
+    let width = config.same_size("moe_intermediate_size")?;
+    let width = width.map_or_else(|| config.size(&["intermediate_size"]), Ok)?;
+    d.set_size("expert_feed_forward_length", width);
     d.set_size("expert_used_count", same("moe_topk")?);
-    d.set_size("expert_shared_count", same("num_shared_expert")?);
+    // The class has one.
+    d.set_size("expert_shared_count", config.same_size("num_shared_expert")?.unwrap_or(1));
     if d.rope.kind() == "dynamic" {
         // A base so large that positions up to 256 K can be told apart.
         let alpha = d.rope.opt("alpha")?.unwrap_or(1000.0);

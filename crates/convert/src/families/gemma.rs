@@ -5,7 +5,8 @@ use crate::array::Array;
 use crate::config::Config;
 use crate::draft::Draft;
 use crate::error::Error;
-use crate::rules::{At, Rule, made, plus_one, same, without};
+use crate::keys::{Fixed, GELU_TANH, Is, is, off, on};
+use crate::rules::{At, Rule, made, plus_one, same};
 use crate::vocab::Kind;
 use serde_json::Value;
 
@@ -13,22 +14,33 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["GemmaForCausalLM"],
         arch: "gemma",
+        // The first of them was published with the name of the exact function, and means the approximation.
+        fixed: &[
+            is("hidden_act", ANY_GELU),
+            is("hidden_activation", ANY_GELU),
+            off("use_bidirectional_attention"),
+        ],
         keys: first,
-        rules: &[SHIFTED, NO_HEAD],
+        rules: &[SHIFTED],
+        rename: Some(unless_meant_tied),
         vocab: Kind::Gemma,
         ..PLAIN
     },
     Family {
         classes: &["Gemma2ForCausalLM"],
         arch: "gemma2",
+        fixed: FIXED,
         keys: |d| {
             first(d)?;
-            d.set_number("attn_logit_softcapping", d.config.number(&["attn_logit_softcapping"])?);
-            d.set_number("final_logit_softcapping", d.config.number(&["final_logit_softcapping"])?);
-            d.set_size("attention.sliding_window", d.config.size(&["sliding_window"])?);
-            Ok(())
+            // None is a cap of zero.
+            for cap in ["attn_logit_softcapping", "final_logit_softcapping"] {
+                d.set_number(cap, d.config.meant_number(cap)?.unwrap_or(0.0));
+            }
+            scores(d, 46)?;
+            d.windows_by(d.config.size(&["sliding_window"])?, 2)
         },
-        rules: &[BOTH_SIDES_SHIFTED, SHIFTED, NO_HEAD],
+        rules: &[BOTH_SIDES_SHIFTED, SHIFTED],
+        rename: Some(unless_meant_tied),
         vocab: Kind::Gemma2,
         ..PLAIN
     },
@@ -53,7 +65,12 @@ pub(super) const FAMILIES: &[Family] = &[
             }
             Ok(())
         },
-        keys: third,
+        fixed: FIXED,
+        keys: |d| {
+            third(d)?;
+            scores(d, 62)?;
+            local(d, 6)
+        },
         rules: &[BOTH_SIDES_SHIFTED, SHIFTED],
         vocab: Kind::Gemma3,
         ..PLAIN
@@ -61,10 +78,15 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Gemma3TextModel"],
         arch: "gemma-embedding",
+        fixed: &[is("hidden_activation", GELU_TANH)],
         keys: |d| {
             third(d)?;
-            d.set_size("attention.sliding_window", d.config.size(&["sliding_window"])?);
-            Ok(())
+            scores(d, usize::MAX)?;
+            if d.config.get("use_bidirectional_attention") == Some(&Value::Bool(false)) {
+                let what = "use_bidirectional_attention is false, which no file of gemma-embedding can say";
+                return Err(Error::config(what));
+            }
+            d.windows_by(d.config.size(&["sliding_window"])?, 6)
         },
         rules: &[BOTH_SIDES_SHIFTED, SHIFTED],
         vocab: Kind::Gemma3,
@@ -73,6 +95,11 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"],
         arch: "gemma3n",
+        fixed: &[
+            is("hidden_activation", GELU_TANH),
+            off("use_bidirectional_attention"),
+            on("altup_correct_scale"),
+        ],
         keys: streams,
         rules: &[STREAMS, BOTH_SIDES],
         vocab: Kind::Gemma3,
@@ -81,6 +108,11 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"],
         arch: "gemma4",
+        fixed: &[
+            is("hidden_activation", GELU_TANH),
+            // Of text, those that see images in both directions are as others.
+            is("use_bidirectional_attention", &[Is::Flag(false), Is::Text("vision")]),
+        ],
         keys: fourth,
         rules: &[FOURTH, BOTH_SIDES],
         extra: unturned,
@@ -89,8 +121,48 @@ pub(super) const FAMILIES: &[Family] = &[
     },
 ];
 
-/// The head is the embedding; some folders have it twice.
-const NO_HEAD: &[Rule] = &[without("lm_head")];
+const FIXED: &[Fixed] = &[
+    is("hidden_activation", GELU_TANH),
+    is("hidden_act", ANY_GELU),
+    off("use_bidirectional_attention"),
+];
+
+const ANY_GELU: &[Is] = &[Is::Text("gelu"), Is::Text("gelu_pytorch_tanh"), Is::Text("gelu_new")];
+
+/// The head is the embedding, if the folder or its class says so; some folders have it twice.
+fn unless_meant_tied(config: &Config, name: &str) -> Option<String> {
+    let twice = config.meant_flag("tie_word_embeddings") && name.ends_with("lm_head.weight");
+    (!twice).then(|| name.to_owned())
+}
+
+/// The scale of scores, where it is other than readers take: heads by their length, or by their share of the width in
+/// models of a number of layers.
+fn scores(d: &mut Draft<'_>, by_width: usize) -> Result<(), Error> {
+    let config = d.config;
+    let usual = match config.layers()? == by_width {
+        true => (config.hidden()? / config.heads()?.max(1)) as f64,
+        false => config.head_dim()? as f64,
+    };
+    match config.meant_number("query_pre_attn_scalar")? {
+        Some(other) if other <= 0.0 => Err(Error::config(format!(
+            "query_pre_attn_scalar is {other}, and should be above zero"
+        ))),
+        Some(other) if other != usual => {
+            d.set_number("attention.scale", other.sqrt().recip());
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The window, if any layer has one, and where it is not in all but the last of every `period`.
+fn local(d: &mut Draft<'_>, period: usize) -> Result<(), Error> {
+    let window = d.config.size(&["sliding_window"])?;
+    match d.config.get("sliding_window_pattern").and_then(Value::as_u64) {
+        Some(1) if !d.config.has("layer_types") => Ok(()),
+        _ => d.windows_by(window, period),
+    }
+}
 
 const SHIFTED: &[Rule] = &[
     made("norm", "output_norm", plus_one),
@@ -156,7 +228,7 @@ fn first(d: &mut Draft<'_>) -> Result<(), Error> {
     let config = d.config;
     d.set_size("attention.key_length", config.size(&["head_dim"])?);
     d.set_size("attention.value_length", config.size(&["head_dim"])?);
-    Ok(())
+    d.rotates()
 }
 
 fn third(d: &mut Draft<'_>) -> Result<(), Error> {
@@ -175,10 +247,9 @@ fn third(d: &mut Draft<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn windows(d: &mut Draft<'_>) -> Result<Vec<bool>, Error> {
-    let windows = d.config.layers_that_are(&["sliding_attention"])?;
-    let windows = windows.ok_or_else(|| crate::config::missing(&["layer_types"]))?;
-    d.set("attention.sliding_window_pattern", windows.clone());
+fn windows(d: &mut Draft<'_>, period: usize) -> Result<Vec<bool>, Error> {
+    let windows = d.config.windowed(period)?;
+    d.windows(d.config.size(&["sliding_window"])?, Some(windows.clone()));
     Ok(windows)
 }
 
@@ -195,7 +266,7 @@ fn streams(d: &mut Draft<'_>) -> Result<(), Error> {
     let shares = config.numbers("activation_sparsity_pattern")?.unwrap_or_default();
     let scales: Vec<f32> = shares.into_iter().map(quantile).collect();
     d.set("activation_sparsity_scale", scales);
-    windows(d)?;
+    windows(d, 5)?;
     Ok(())
 }
 
@@ -271,7 +342,7 @@ fn fourth(d: &mut Draft<'_>) -> Result<(), Error> {
     d.set_size("attention.shared_kv_layers", shared);
     let inputs = config.opt_size(&["hidden_size_per_layer_input"])?.unwrap_or(0);
     d.set_size("embedding_length_per_layer_input", inputs);
-    let windows = windows(d)?;
+    let windows = windows(d, 6)?;
     let (full, local) = (full_head(config)?, config.size(&["head_dim"])?);
     for (key, dim) in [("", full), ("_swa", local)] {
         d.set_size(&format!("attention.key_length{key}"), dim);
@@ -290,6 +361,9 @@ fn fourth(d: &mut Draft<'_>) -> Result<(), Error> {
         );
     }
     let of_full = of_full_layers(config, "num_global_key_value_heads", "num_key_value_heads")?;
+    // Without values of their own alone; the classes that do not know the key take the number.
+    let shares = config.meant("attention_k_eq_v").is_none_or(|shares| shares == true);
+    let of_full = of_full.filter(|_| shares || config.has("per_layer_config"));
     if let (Some(full), Some(local)) = (of_full, config.opt_size(&["num_key_value_heads"])?) {
         let heads = windows.iter().map(|&window| if window { local } else { full });
         d.set_sizes("attention.head_count_kv", heads);

@@ -1,9 +1,10 @@
 //! GLM-4 and GLM-4.5 to 4.7.
 
-use super::{Family, PLAIN, Predicting, deepseek};
+use super::{Family, PLAIN, Predicting, SILU, deepseek};
 use crate::config::Config;
 use crate::draft::{Draft, SIGMOID};
 use crate::error::Error;
+use crate::keys::{Is, is};
 use crate::rules::{Rule, same};
 use crate::vocab::Kind;
 
@@ -11,6 +12,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Glm4ForCausalLM"],
         arch: "glm4",
+        fixed: &[SILU],
         keys: |d| {
             d.usual()?;
             if d.rope.numbers("mrope_section")?.is_some() {
@@ -29,6 +31,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Glm4MoeForCausalLM"],
         arch: "glm4moe",
+        fixed: &[SILU, is("topk_method", &[Is::Text("noaux_tc")])],
         keys: experts,
         rules: &[AFTER],
         predicting: Predicting::Kept,
@@ -38,6 +41,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Glm4MoeLiteForCausalLM"],
         arch: "deepseek2",
+        fixed: deepseek::FIXED,
         defaults: deepseek::defaults,
         keys: |d| {
             deepseek::latent(d)?;
@@ -71,10 +75,13 @@ fn experts(d: &mut Draft<'_>) -> Result<(), Error> {
     d.copy_size("expert_count", &["n_routed_experts"])?;
     d.copy_size("expert_feed_forward_length", &["moe_intermediate_size"])?;
     d.copy_size("expert_shared_count", &["n_shared_experts"])?;
-    d.copy_size("leading_dense_block_count", &["first_k_dense_replace"])?;
+    if let Some(dense) = super::leading_dense(config)? {
+        d.set_size("leading_dense_block_count", dense);
+    }
     d.set("expert_gating_func", SIGMOID);
     d.copy_number("expert_weights_scale", &["routed_scaling_factor"])?;
-    if let Some(norm) = config.get("norm_topk_prob").and_then(serde_json::Value::as_bool) {
+    let norm = config.meant("norm_topk_prob").and_then(|value| value.as_bool());
+    if let Some(norm) = norm {
         d.set("expert_weights_norm", norm);
     }
     d.copy_size("nextn_predict_layers", &["num_nextn_predict_layers"])

@@ -1,10 +1,11 @@
 //! GPT-2 and those that came before Llama, and families with LayerNorm or blocks side by side.
 
-use super::{Family, PLAIN, llama};
+use super::{Family, PLAIN, SILU, llama};
 use crate::array::Array;
 use crate::config::Config;
 use crate::draft::Draft;
 use crate::error::Error;
+use crate::keys::{self, GELU, GELU_TANH, Is, SQUARED_RELU, is, none, off, on};
 use crate::rules::{At, Rule, made, plus_one, same, without};
 use crate::vocab::Kind;
 use serde_json::Value;
@@ -22,10 +23,16 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["GPT2LMHeadModel"],
         arch: "gpt2",
+        fixed: &[
+            is("activation_function", GELU_TANH),
+            on("scale_attn_weights"),
+            off("scale_attn_by_inverse_layer_idx"),
+            off("add_cross_attention"),
+        ],
         keys: |d| {
             usual(d)?;
             d.set_size("context_length", d.config.size(&["n_ctx", "n_positions"])?);
-            d.set_size("feed_forward_length", 4 * d.config.hidden()?);
+            d.set_size("feed_forward_length", wide(d.config, "n_inner")?);
             d.copy_number("attention.layer_norm_epsilon", &["layer_norm_epsilon"])
         },
         rules: &[
@@ -49,13 +56,16 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["GPTBigCodeForCausalLM"],
         arch: "starcoder",
+        fixed: &[
+            is("activation_function", GELU_TANH),
+            on("scale_attn_weights"),
+            on("multi_query"),
+            off("add_cross_attention"),
+        ],
         keys: |d| {
             usual(d)?;
             d.set_size("context_length", d.config.size(&["n_positions"])?);
-            d.set_size("feed_forward_length", 4 * d.config.hidden()?);
-            if d.config.get("multi_query") == Some(&Value::Bool(false)) {
-                return Err(Error::config("multi_query is false, which is not converted"));
-            }
+            d.set_size("feed_forward_length", wide(d.config, "n_inner")?);
             d.set_size("attention.head_count_kv", 1);
             d.copy_number("attention.layer_norm_epsilon", &["layer_norm_epsilon"])
         },
@@ -81,8 +91,12 @@ pub(super) const FAMILIES: &[Family] = &[
             let config = d.config;
             d.set_size("context_length", config.size(&["max_position_embeddings"])?);
             d.set_size("feed_forward_length", config.size(&["intermediate_size"])?);
-            d.turned(config.hidden_per_head()?, d.rope.part(1.0)?);
+            d.turned(config.hidden_per_head()?, d.rope.part(0.25)?);
+            d.rotates()?;
             d.set("use_parallel_residual", or_true(config, "use_parallel_residual"));
+            // Readers take the approximation in models as deep as GPT-NeoX-20B alone.
+            let function = if config.layers()? == 44 { GELU_TANH } else { GELU };
+            keys::compare(config, &[is("hidden_act", function)], d.arch)?;
             d.copy_number("attention.layer_norm_epsilon", &["layer_norm_eps"])
         },
         rules: &[
@@ -104,6 +118,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["BloomForCausalLM"],
         arch: "bloom",
+        fixed: &[off("apply_residual_connection_post_layernorm")],
         keys: |d| {
             usual(d)?;
             let config = d.config;
@@ -122,14 +137,21 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["FalconForCausalLM", "RWForCausalLM"],
         arch: "falcon",
+        fixed: &[
+            off("alibi"),
+            on("parallel_attn"),
+            off("apply_residual_connection_post_layernorm"),
+            is("activation", GELU),
+        ],
         keys: |d| {
             usual(d)?;
             let config = d.config;
             // Configurations do not say it.
             d.set_size("context_length", 2048);
             d.set("tensor_data_layout", "jploski");
-            d.set_size("feed_forward_length", 4 * config.hidden()?);
+            d.set_size("feed_forward_length", wide(config, "ffn_hidden_size")?);
             d.set_size("attention.head_count_kv", falcon_keys(config)?);
+            d.rotates()?;
             d.copy_number("attention.layer_norm_epsilon", &["layer_norm_epsilon"])
         },
         rules: &[
@@ -146,16 +168,38 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["MPTForCausalLM", "MptForCausalLM"],
         arch: "mpt",
+        fixed: &[
+            none("logit_scale"),
+            is("embedding_fraction", &[Is::Number(1.0)]),
+            is("norm_type", &[Is::Text("low_precision_layernorm"), Is::Text("layernorm")]),
+        ],
         keys: |d| {
             usual(d)?;
             let config = d.config;
             let of = config.get("attn_config").cloned().unwrap_or(Value::Null);
             d.set_size("context_length", config.size(&["max_seq_len"])?);
-            d.set_size("feed_forward_length", 4 * config.hidden()?);
+            let ratio = config.meant_number("expansion_ratio")?.unwrap_or(4.0);
+            d.set_size("feed_forward_length", (ratio * config.hidden()? as f64) as usize);
+            for (key, usual) in [
+                ("attn_type", Value::from("multihead_attention")),
+                ("prefix_lm", false.into()),
+                ("attn_uses_sequence_id", false.into()),
+                ("softmax_scale", Value::Null),
+                ("rope", false.into()),
+            ] {
+                let said = &of[key];
+                let groups = key == "attn_type" && *said != "multiquery_attention";
+                if !said.is_null() && *said != usual && !groups {
+                    return Err(Error::config(format!(
+                        "attn_config.{key} is {said}, which is not converted"
+                    )));
+                }
+            }
             if let Some(heads) = of["kv_n_heads"].as_u64().filter(|&heads| heads > 0) {
                 d.set_size("attention.head_count_kv", heads as usize);
             }
-            d.set_number("attention.layer_norm_epsilon", 1e-5);
+            let eps = config.meant_number("layer_norm_epsilon")?.unwrap_or(1e-5);
+            d.set_number("attention.layer_norm_epsilon", eps);
             if let Some(clip) = of["clip_qkv"].as_f64() {
                 d.set_number("attention.clamp_kqv", clip);
             }
@@ -183,14 +227,16 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["PhiForCausalLM"],
         arch: "phi2",
+        fixed: &[is("hidden_act", GELU_TANH), off("qk_layernorm")],
         keys: |d| {
             usual(d)?;
             let config = d.config;
             d.set_size("context_length", config.size(&["n_positions", "max_position_embeddings"])?);
-            d.set_size("feed_forward_length", 4 * config.hidden()?);
-            d.set_size("attention.head_count_kv", config.heads()?);
-            let turned = (d.rope.part(1.0)? * config.hidden()? as f64) as usize;
+            d.set_size("feed_forward_length", wide(config, "intermediate_size")?);
+            d.set_size("attention.head_count_kv", config.kv_heads()?);
+            let turned = (d.rope.part(0.5)? * config.hidden()? as f64) as usize;
             d.set_size("rope.dimension_count", turned / config.heads()?.max(1));
+            d.rotates()?;
             d.copy_number(
                 "attention.layer_norm_epsilon",
                 &["layer_norm_epsilon", "layer_norm_eps"],
@@ -210,12 +256,14 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["StableLmForCausalLM", "StableLMEpochForCausalLM"],
         arch: "stablelm",
+        fixed: &[SILU],
         keys: |d| {
             usual(d)?;
             let config = d.config;
             d.set_size("context_length", config.size(&["max_position_embeddings"])?);
             d.set_size("feed_forward_length", config.size(&["intermediate_size"])?);
             d.turned(config.hidden_per_head()?, d.rope.part(0.25)?);
+            d.rotates()?;
             d.set_size("attention.head_count_kv", config.kv_heads()?);
             d.set("use_parallel_residual", or_true(config, "use_parallel_residual"));
             d.copy_number("attention.layer_norm_epsilon", &["layer_norm_eps", "norm_eps"])
@@ -230,11 +278,14 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["CohereForCausalLM"],
         arch: "command-r",
+        fixed: &[SILU],
         keys: |d| {
             d.usual()?;
             d.copy_size("context_length", &["model_max_length", "max_position_embeddings"])?;
             d.set_number("logit_scale", d.config.number(&["logit_scale"])?);
-            d.set("rope.scaling.type", "none");
+            if d.rope.kind() == "default" {
+                d.set("rope.scaling.type", "none");
+            }
             Ok(())
         },
         pre: &["command-r"],
@@ -243,6 +294,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["OlmoForCausalLM", "OLMoForCausalLM"],
         arch: "olmo",
+        fixed: &[SILU],
         keys: |d| {
             d.usual()?;
             d.set_number("attention.layer_norm_epsilon", 1e-5);
@@ -255,23 +307,28 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Exaone4ForCausalLM"],
         arch: "exaone4",
+        fixed: &[SILU],
         keys: |d| {
             d.usual()?;
             d.set_size("vocab_size", d.config.vocab_size()?);
-            if let Some(window) = d.config.opt_size(&["sliding_window"])? {
-                let windows = d.config.layers_that_are(&["sliding_attention"])?;
-                d.windows(window, windows);
+            // The pattern is that of models with a window.
+            let windows = d.config.windowed(4)?;
+            if let Some(window) = d.config.meant_size("sliding_window")? {
+                match d.config.has("layer_types") {
+                    true => d.windows(window, Some(windows)),
+                    false => d.windows_by(window, 4)?,
+                }
             }
             Ok(())
         },
         rules: &[AFTER],
-        extra: llama::divisors,
         pre: &["exaone4"],
         ..PLAIN
     },
     Family {
         classes: &["NemotronForCausalLM"],
         arch: "nemotron",
+        fixed: &[is("hidden_act", SQUARED_RELU)],
         defaults: llama::with_heads,
         keys: |d| {
             d.usual()?;
@@ -281,14 +338,9 @@ pub(super) const FAMILIES: &[Family] = &[
                 "attention.layer_norm_epsilon",
                 &["layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"],
             )?;
-            let turned = (d.rope.part(0.5)? * config.hidden()? as f64) as usize;
-            d.set_size("rope.dimension_count", turned / config.heads()?.max(1));
-            match config.opt_number(&["factor"])?.or(d.rope.opt("factor")?) {
-                None => d.set("rope.scaling.type", "none"),
-                Some(factor) => {
-                    d.set("rope.scaling.type", "linear");
-                    d.set_number("rope.scaling.factor", factor);
-                }
+            d.turned(config.head_dim()?, d.rope.part(0.5)?);
+            if d.rope.kind() == "default" {
+                d.set("rope.scaling.type", "none");
             }
             Ok(())
         },
@@ -303,6 +355,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"],
         arch: "ernie4_5",
+        fixed: &[SILU],
         vocab: Kind::Ernie,
         ..PLAIN
     },
@@ -330,6 +383,11 @@ fn usual(d: &mut Draft<'_>) -> Result<(), Error> {
     Ok(())
 }
 
+/// The width of feed-forward layers: four times that of the model where the folder says nothing.
+fn wide(config: &Config, key: &str) -> Result<usize, Error> {
+    Ok(config.opt_size(&[key])?.unwrap_or(4 * config.hidden()?))
+}
+
 fn or_true(config: &Config, key: &str) -> bool {
     config.get(key).and_then(Value::as_bool).unwrap_or(true)
 }
@@ -337,11 +395,12 @@ fn or_true(config: &Config, key: &str) -> bool {
 /// Heads of keys and values of Falcon. Configurations name a number that counts only in the newer of its forms.
 fn falcon_keys(config: &Config) -> Result<usize, Error> {
     let newer = config.flag("new_decoder_architecture");
-    let stated =
-        config.opt_size(if newer { &["num_kv_heads", "n_head_kv"] } else { &["n_head_kv"] })?;
+    let shared = or_true(config, "multi_query");
+    let newer_stated = config.opt_size(&["num_kv_heads"])?.filter(|_| newer);
+    let stated = newer_stated.or(config.opt_size(&["n_head_kv"])?);
     match stated {
         Some(heads) => Ok(heads),
-        None if or_true(config, "multi_query") => Ok(1),
+        None if shared => Ok(1),
         None => config.heads(),
     }
 }

@@ -1,10 +1,11 @@
 //! Llama and those that are made like it.
 
-use super::{Extra, Family, PLAIN};
+use super::{Family, PLAIN, SILU};
 use crate::array::Array;
 use crate::config::Config;
 use crate::draft::Draft;
 use crate::error::Error;
+use crate::keys::{SQUARED_RELU, is, none, off};
 use crate::rules::{At, Rule, halves, keys, made, queries, same};
 use crate::vocab::Kind;
 
@@ -25,6 +26,7 @@ pub(super) const FAMILIES: &[Family] = &[
             "IQuestCoderForCausalLM",
         ],
         arch: "llama",
+        fixed: &[SILU, off("use_sliding_window"), none("clip_qkv")],
         defaults: with_heads,
         rules: &[INTERLEAVED],
         ..LLAMA
@@ -34,22 +36,36 @@ pub(super) const FAMILIES: &[Family] = &[
         classes: &["Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"],
         arch: "mistral3",
         defaults: with_heads,
+        fixed: &[SILU, none("sliding_window")],
         keys: |d| {
             llama(d)?;
-            if d.config.text(&["model_type"]) == Some("ministral3") {
-                let rope = d.rope.clone();
-                d.set_number("rope.scaling.yarn_log_multiplier", rope.number("mscale_all_dim")?);
-                d.set_number("attention.temperature_scale", rope.number("llama_4_scaling_beta")?);
+            let rope = d.rope.clone();
+            if let Some(gain) = rope.opt("mscale_all_dim")? {
+                d.set_number("rope.scaling.yarn_log_multiplier", gain);
+            }
+            if let Some(scale) = rope.opt("llama_4_scaling_beta")? {
+                d.set_number("attention.temperature_scale", scale);
             }
             Ok(())
         },
         rules: &[INTERLEAVED],
         ..LLAMA
     },
-    Family { classes: &["SmolLM3ForCausalLM"], arch: "smollm3", rules: &[INTERLEAVED], ..LLAMA },
+    Family {
+        classes: &["SmolLM3ForCausalLM"],
+        arch: "smollm3",
+        keys: |d| {
+            llama(d)?;
+            d.no_windows()?;
+            every_fourth_without_rope(d.config)
+        },
+        rules: &[INTERLEAVED],
+        ..LLAMA
+    },
     Family {
         classes: &["ArceeForCausalLM"],
         arch: "arcee",
+        fixed: &[is("hidden_act", SQUARED_RELU)],
         defaults: with_heads,
         rules: &[INTERLEAVED],
         ..LLAMA
@@ -67,7 +83,7 @@ pub(super) const FAMILIES: &[Family] = &[
             Ok(())
         },
         rules: &[INTERLEAVED],
-        extra: |d| factors(d, d.config.hidden_per_head()?),
+        fixed: &[SILU],
         vocab: Kind::SentencePiece,
         ..PLAIN
     },
@@ -92,6 +108,7 @@ pub(super) const FAMILIES: &[Family] = &[
         keys: |d| {
             llama(d)?;
             let config = d.config;
+            chunks(d)?;
             d.copy_size("feed_forward_length", &["intermediate_size_mlp"])?;
             d.copy_size("interleave_moe_layer_step", &["interleave_moe_layer_step"])?;
             d.copy_size("expert_feed_forward_length", &["intermediate_size"])?;
@@ -123,13 +140,14 @@ pub(super) const FAMILIES: &[Family] = &[
 ];
 
 const LLAMA: Family =
-    Family { keys: llama, extra: divisors, vocab: Kind::Llama, pre: &["llama-bpe"], ..PLAIN };
+    Family { fixed: &[SILU], keys: llama, vocab: Kind::Llama, pre: &["llama-bpe"], ..PLAIN };
 
 /// The model's own code derives the size of heads where nothing is said.
 pub(super) fn with_heads(config: &mut Config) -> Result<(), Error> {
     let dim = config.head_dim()?;
     config.or("head_dim", dim);
-    config.or("rope_theta", 10000.0);
+    let theta = config.class().and_then(|class| class.takes("rope_theta")).cloned();
+    config.or("rope_theta", theta.unwrap_or_else(|| 10000.0.into()));
     Ok(())
 }
 
@@ -137,38 +155,95 @@ pub(super) fn llama(d: &mut Draft<'_>) -> Result<(), Error> {
     d.usual()?;
     d.set_size("vocab_size", d.config.vocab_size()?);
     d.set_size("rope.dimension_count", d.config.head_dim()?);
+    // Mistral and Mixtral have a window in all layers, or none. Llama has none.
+    let text = d.config.text(&["model_type"]).unwrap_or_default();
+    let mut classes = d.config.architectures().into_iter();
+    let mistral =
+        classes.any(|class| ["MistralForCausalLM", "MixtralForCausalLM"].contains(&class));
+    if d.arch == "llama"
+        && (mistral || text == "mistral")
+        && let Some(window) = d.config.meant_size("sliding_window")?
+    {
+        d.set_size("attention.sliding_window", window);
+    }
     Ok(())
 }
 
-/// What RoPE's frequencies are divided by, where Llama 3.1's way is followed.
-pub(super) fn divisors(d: &Draft<'_>) -> Result<Extra, Error> {
-    let divisors = d.rope.llama3_divisors(d.config.head_dim()?)?;
-    Ok(divisors.into_iter().map(|v| ("rope_freqs.weight", Array::of_values(v))).collect())
-}
-
-/// LongRoPE's divisors.
-pub(super) fn factors(d: &Draft<'_>, dim: usize) -> Result<Extra, Error> {
-    let (long, short) = (d.rope.numbers("long_factor")?, d.rope.numbers("short_factor")?);
-    let (Some(long), Some(short)) = (long, short) else { return Ok(Vec::new()) };
-    if long.len() != short.len() || long.len() != dim / 2 {
-        return Err(Error::config(format!(
-            "long_factor and short_factor should have {} numbers, and have {} and {}",
-            dim / 2,
-            long.len(),
-            short.len()
-        )));
+/// Refuses layers with RoPE other than three of four.
+fn every_fourth_without_rope(config: &Config) -> Result<(), Error> {
+    const KEY: &str = "no_rope_layers";
+    let usual = |layer: usize| !(layer + 1).is_multiple_of(4);
+    let every = config.meant_size("no_rope_layer_interval")?;
+    let listed = config.numbers(KEY)?.filter(|list| !list.is_empty());
+    let as_usual = match &listed {
+        Some(list) => list.iter().enumerate().all(|(n, &rope)| (rope != 0.0) == usual(n)),
+        None => every.is_none_or(|every| every == 4),
+    };
+    match as_usual {
+        true => Ok(()),
+        false => {
+            let key = if listed.is_some() { KEY } else { "no_rope_layer_interval" };
+            Err(Error::config(format!(
+                "{key} is other than every fourth layer, which no file can say"
+            )))
+        }
     }
-    let array = |list: Vec<f64>| Array::of_values(list.into_iter().map(|x| x as f32).collect());
-    Ok(vec![("rope_factors_long.weight", array(long)), ("rope_factors_short.weight", array(short))])
 }
 
-/// Factors of Granite, whatever its layers. It has no size of heads of its own.
+/// Llama 4's chunks, and the growth of queries in layers without them.
+fn chunks(d: &mut Draft<'_>) -> Result<(), Error> {
+    let config = d.config;
+    every_fourth_without_rope(config)?;
+    let refused = |what: String| Err(Error::config(format!("{what}, which no file can say")));
+    if let Some(other) = config.texts("layer_types")?.filter(|kinds| {
+        let usual = |n: usize| {
+            if (n + 1).is_multiple_of(4) { "full_attention" } else { "chunked_attention" }
+        };
+        let all_full = kinds.iter().all(|kind| *kind == "full_attention");
+        !all_full && kinds.iter().enumerate().any(|(n, kind)| *kind != usual(n))
+    }) {
+        return refused(format!("layer_types is {other:?}"));
+    }
+    const CHUNK: usize = 8192;
+    for (key, from, usual) in [
+        ("attention.sliding_window", "attention_chunk_size", CHUNK),
+        ("attention.temperature_length", "floor_scale", CHUNK),
+    ] {
+        if let Some(stated) = config.meant_size(from)?.filter(|&stated| stated != usual) {
+            d.set_size(key, stated);
+        }
+    }
+    if let Some(scale) = config.meant_number("attn_scale")?.filter(|&scale| scale != 0.1) {
+        d.set_number("attention.temperature_scale", scale);
+    }
+    let on = |key: &str| config.meant(key).is_none_or(|on| on != false && on != 0);
+    if !on("attn_temperature_tuning") {
+        return refused("attn_temperature_tuning is off".to_owned());
+    }
+    // Readers know models without norms of queries and keys by the number of experts.
+    let norms = on("use_qk_norm");
+    if norms == (config.experts()? == Some(128)) {
+        return refused(format!("use_qk_norm is {norms}"));
+    }
+    let step = config.meant_size("interleave_moe_layer_step")?.unwrap_or(1).max(1);
+    if let Some(layers) = config.numbers("moe_layers")? {
+        let usual = (step - 1..config.layers()?).step_by(step).map(|layer| layer as f64);
+        if !usual.eq(layers) {
+            return refused(format!("moe_layers is other than every {step}"));
+        }
+    }
+    Ok(())
+}
+
+/// Factors of Granite, whatever its layers. Files have no size of heads where it is the width's share.
 pub(super) fn granite(d: &mut Draft<'_>) -> Result<(), Error> {
     d.usual()?;
-    d.unset("attention.key_length");
-    d.unset("attention.value_length");
+    if d.config.head_dim()? == d.config.hidden_per_head()? {
+        d.unset("attention.key_length");
+        d.unset("attention.value_length");
+    }
     d.set_size("vocab_size", d.config.vocab_size()?);
-    d.set_size("rope.dimension_count", d.config.hidden_per_head()?);
+    d.set_size("rope.dimension_count", d.config.hidden_per_head()?.min(d.config.head_dim()?));
     d.copy_factor("attention.scale", "attention_multiplier")?;
     d.copy_factor("embedding_scale", "embedding_multiplier")?;
     d.copy_factor("residual_scale", "residual_multiplier")?;

@@ -25,6 +25,7 @@ use crate::config::Config;
 use crate::draft::Draft;
 use crate::error::Error;
 use crate::folder::Folder;
+use crate::keys::{self, Fixed};
 use crate::rules::Rule;
 use crate::vocab::Kind;
 
@@ -38,6 +39,8 @@ pub(crate) struct Family {
     pub(crate) variant: Option<fn(&Config) -> Option<&'static str>>,
     /// What the model's own code takes where the configuration says nothing.
     pub(crate) defaults: fn(&mut Config) -> Result<(), Error>,
+    /// Keys that must have the values that files of the architecture stand for.
+    pub(crate) fixed: &'static [Fixed],
     pub(crate) keys: fn(&mut Draft<'_>) -> Result<(), Error>,
     /// Keys whose values are tensors of the folder.
     pub(crate) learnt: Option<Learnt>,
@@ -70,12 +73,16 @@ pub(crate) enum Predicting {
     Kept,
 }
 
+/// The function of most feed-forward layers.
+pub(crate) const SILU: Fixed = keys::is("hidden_act", keys::SILU);
+
 /// A family without peculiarities.
 pub(crate) const PLAIN: Family = Family {
     classes: &[],
     arch: "",
     variant: None,
     defaults: |_| Ok(()),
+    fixed: &[],
     keys: |draft| draft.usual(),
     learnt: None,
     rules: &[],
@@ -161,6 +168,24 @@ fn sizes(d: &mut Draft<'_>) -> Result<(), Error> {
     d.set_size("attention.head_count_kv", config.kv_heads()?);
     d.set_number("attention.layer_norm_rms_epsilon", config.number(&["rms_norm_eps"])?);
     Ok(())
+}
+
+/// Layers before the first with experts, in either of the forms that folders have; none where nothing is said.
+fn leading_dense(config: &Config) -> Result<Option<usize>, Error> {
+    const KINDS: &str = "mlp_layer_types";
+    let Some(kinds) = config.texts(KINDS)? else {
+        return config.meant_size("first_k_dense_replace");
+    };
+    let dense = kinds.iter().take_while(|kind| **kind == "dense").count();
+    config.get("first_k_dense_replace");
+    match kinds[dense..].iter().find(|kind| **kind != "sparse") {
+        None => Ok(Some(dense)),
+        Some(other) => {
+            let what =
+                format!("{KINDS} has {other:?} behind layers with experts, which no file can say");
+            Err(Error::config(what))
+        }
+    }
 }
 
 /// Names of a model whose folder may have the head twice: as such, and as the embedding.

@@ -1,8 +1,9 @@
 //! Phi-3, Phi-4 and Phi-3.5-MoE.
 
-use super::{Family, PLAIN, llama};
+use super::{Family, PLAIN, SILU};
 use crate::draft::Draft;
 use crate::error::Error;
+use crate::positions::long_amplitude;
 use crate::rules::{Rule, same};
 use crate::vocab::Kind;
 
@@ -21,8 +22,7 @@ pub(super) const FAMILIES: &[Family] = &[
     },
 ];
 
-const PHI: Family =
-    Family { keys: phi, extra: |d| llama::factors(d, dimensions(d)?), vocab: Kind::Phi, ..PLAIN };
+const PHI: Family = Family { fixed: &[SILU], keys: phi, vocab: Kind::Phi, ..PLAIN };
 
 const ROUTER: &[Rule] =
     &[same("block_sparse_moe.router", "ffn_gate_inp"), same("mlp.router", "ffn_gate_inp")];
@@ -38,10 +38,7 @@ fn phi(d: &mut Draft<'_>) -> Result<(), Error> {
     let config = d.config;
     let context = config.size(&["n_positions", "max_position_embeddings"])?;
     d.set_size("context_length", context);
-    let original = match d.rope.opt("original_max_position_embeddings")? {
-        Some(_) => d.rope.size("original_max_position_embeddings")?,
-        None => context,
-    };
+    let original = d.rope.original()?.unwrap_or(context);
     d.set_size("rope.scaling.original_context_length", original);
     d.set_size("embedding_length", config.hidden()?);
     d.set_size("feed_forward_length", config.size(&["intermediate_size"])?);
@@ -50,20 +47,23 @@ fn phi(d: &mut Draft<'_>) -> Result<(), Error> {
     d.set_size("attention.head_count_kv", config.kv_heads()?);
     d.set_number("attention.layer_norm_rms_epsilon", config.number(&["rms_norm_eps"])?);
     d.set_size("rope.dimension_count", dimensions(d)?);
-    d.set_number("rope.freq_base", d.rope.theta()?.unwrap_or(10000.0));
+    // The class has no YaRN, and LongRoPE by its name in old folders.
+    if ["yarn", "su"].contains(&d.rope.kind()) {
+        d.rope.set_kind("longrope");
+    }
+    let base = config.meant_number("rope_theta")?.unwrap_or(10000.0);
+    d.set_number("rope.freq_base", base);
+    d.positions()?;
+    if d.rope.kind() == "longrope" {
+        d.unset("rope.scaling.type");
+        d.unset("rope.scaling.attn_factor");
+    }
     // Files of Phi-4 say 0, by which they are told from others.
     d.set_size("attention.sliding_window", config.opt_size(&["sliding_window"])?.unwrap_or(0));
     if d.rope.numbers("long_factor")?.is_some() {
-        let (scale, original) = (context as f64 / original as f64, original as f64);
-        let factor = match d.rope.kind() {
-            _ if scale <= 1.0 => 1.0,
-            "su" | "longrope" => (1.0 + scale.ln() / original.ln()).sqrt(),
-            "yarn" => 0.1 * scale.ln() + 1.0,
-            other => {
-                let what = format!("rope_type {other:?} beside long_factor is not converted");
-                return Err(Error::config(what));
-            }
-        };
+        let scale = d.rope.opt("factor")?.unwrap_or(context as f64 / original as f64);
+        let stated = d.rope.opt("attention_factor")?;
+        let factor = stated.unwrap_or_else(|| long_amplitude(scale, original));
         d.set_number("rope.scaling.attn_factor", factor);
     }
     Ok(())

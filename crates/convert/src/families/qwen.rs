@@ -1,10 +1,11 @@
 //! Qwen2 to Qwen3.6.
 
-use super::{Family, PLAIN, Predicting};
+use super::{Family, PLAIN, Predicting, SILU};
 use crate::array::Array;
 use crate::config::Config;
 use crate::draft::Draft;
 use crate::error::Error;
+use crate::keys::{Fixed, Is, is, on};
 use crate::rules::{At, Rule, decays, made, plus_one, same};
 use crate::vocab::Kind;
 
@@ -45,15 +46,27 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Qwen3VLMoeForConditionalGeneration"],
         arch: "qwen3vlmoe",
+        fixed: EXPERTS_FIXED,
         keys: |d| {
             experts(d)?;
+            d.weights_norm(true);
             deep(d);
             Ok(())
         },
         rules: &[TURNED],
         ..QWEN
     },
-    Family { classes: &["Qwen2MoeForCausalLM"], arch: "qwen2moe", rules: &[SHARED], ..EXPERTS },
+    Family {
+        classes: &["Qwen2MoeForCausalLM"],
+        arch: "qwen2moe",
+        keys: |d| {
+            experts(d)?;
+            d.weights_norm(false);
+            d.no_windows()
+        },
+        rules: &[SHARED],
+        ..EXPERTS
+    },
     Family { classes: &["Qwen3MoeForCausalLM"], arch: "qwen3moe", ..EXPERTS },
     Family {
         classes: &["Qwen3NextForCausalLM"],
@@ -83,9 +96,34 @@ pub(super) const FAMILIES: &[Family] = &[
     },
 ];
 
-const QWEN: Family = Family { pre: &["qwen2"], ..PLAIN };
-const EXPERTS: Family = Family { keys: experts, ..QWEN };
+const QWEN: Family = Family {
+    fixed: &[SILU, on("attn_output_gate")],
+    keys: |d| {
+        d.usual()?;
+        d.no_windows()
+    },
+    pre: &["qwen2"],
+    ..PLAIN
+};
+const EXPERTS: Family = Family {
+    fixed: EXPERTS_FIXED,
+    keys: |d| {
+        experts(d)?;
+        d.weights_norm(true);
+        d.no_windows()
+    },
+    ..QWEN
+};
+
+/// All layers have experts.
+const EXPERTS_FIXED: &[Fixed] = &[
+    SILU,
+    is("decoder_sparse_step", &[Is::Number(1.0)]),
+    is("mlp_only_layers", &[Is::Empty]),
+    on("attn_output_gate"),
+];
 const QWEN35: Family = Family {
+    fixed: EXPERTS_FIXED,
     keys: |d| delta_nets(d, true),
     rules: &[DELTA35, SHIFTED, SHARED],
     rename: Some(predicting),
@@ -203,6 +241,7 @@ fn delta_nets(d: &mut Draft<'_>, sections: bool) -> Result<(), Error> {
         "full_attention_interval",
         config.opt_size(&["full_attention_interval"])?.unwrap_or(4),
     );
+    d.weights_norm(true);
     d.turned(config.head_dim()?, d.rope.part(0.25)?);
     if sections && d.rope.numbers("mrope_section")?.is_none() {
         d.set("rope.dimension_sections", vec![11_i32, 11, 10, 0]);

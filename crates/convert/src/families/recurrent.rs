@@ -1,11 +1,12 @@
 //! Families with layers that keep a state of fixed size: Mamba-2 and short convolutions.
 
-use super::{Family, PLAIN, llama, llama::GRANITE_EXPERTS, llama::INTERLEAVED};
+use super::{Family, PLAIN, SILU, llama, llama::GRANITE_EXPERTS};
 use crate::array::Array;
 use crate::config::{Config, missing};
 use crate::draft::{Draft, SIGMOID};
 use crate::error::Error;
-use crate::rules::{At, Rule, decays, keys, made, queries, same, squeezed};
+use crate::keys::{Is, SQUARED_RELU, is, none};
+use crate::rules::{At, How, Rule, decays, keys, made, queries, same, squeezed};
 use crate::vocab::Kind;
 use serde_json::Value;
 
@@ -24,9 +25,14 @@ pub(super) const FAMILIES: &[Family] = &[
                 (false, false) => Some("granite"),
             }
         }),
+        fixed: &[
+            SILU,
+            is("normalization_function", &[Is::Text("rmsnorm")]),
+            is("time_step_limit", UNLIMITED),
+        ],
         keys: granite,
-        rules: &[MAMBA, INTERLEAVED, GRANITE_EXPERTS],
-        rename: Some(llama::granite_names),
+        rules: &[BAMBA, MAMBA, GRANITE_EXPERTS],
+        rename: Some(bamba_names),
         vocab: Kind::Padded(8),
         pre: &["gpt-2"],
         ..PLAIN
@@ -38,12 +44,19 @@ pub(super) const FAMILIES: &[Family] = &[
             pattern(config).is_ok_and(|kinds| kinds.contains(&'E')).then_some("nemotron_h_moe")
         }),
         defaults: |config| {
-            if let Some(kinds) = config.texts("layers_block_type")? {
+            let kinds = config.texts("layers_block_type")?;
+            if let Some(kinds) = kinds.or(config.texts("layer_types")?) {
                 let layers = kinds.len();
                 config.or("num_hidden_layers", layers);
             }
             Ok(())
         },
+        fixed: &[
+            is("mlp_hidden_act", SQUARED_RELU),
+            is("mamba_hidden_act", crate::keys::SILU),
+            is("time_step_limit", UNLIMITED),
+            none("sliding_window"),
+        ],
         keys: nemotron,
         rules: &[MIXERS],
         rename: Some(|_, name| (!name.starts_with("mtp.")).then(|| name.to_owned())),
@@ -54,9 +67,19 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["FalconH1ForCausalLM"],
         arch: "falcon-h1",
+        fixed: &[SILU, is("time_step_limit", UNLIMITED)],
         keys: falcon,
         rules: &[FALCON, MAMBA],
-        extra: llama::divisors,
+        // A tied head has a factor of its own.
+        rename: Some(|config, name| {
+            let tied = config.flag("tie_word_embeddings");
+            let factor = |key: &str| config.opt_number(&[key]).ok().flatten();
+            let differs = factor("lm_head_multiplier") != factor("embedding_multiplier");
+            match name.ends_with("embed_tokens.weight") && tied && differs {
+                true => Some(name.replace("embed_tokens", "tied_embed_tokens")),
+                false => super::unless_tied(config, name),
+            }
+        }),
         pre: &["falcon-h1"],
         ..PLAIN
     },
@@ -82,12 +105,26 @@ pub(super) const FAMILIES: &[Family] = &[
             d.set_size("expert_feed_forward_length", d.config.size(&["moe_intermediate_size"])?);
             d.set_size("leading_dense_block_count", d.config.size(&["num_dense_layers"])?);
             d.set("expert_gating_func", SIGMOID);
+            d.weights_norm(true);
+            let scale = d.config.meant_number("routed_scaling_factor")?;
+            if let Some(scale) = scale.filter(|&scale| scale != 1.0) {
+                d.set_number("expert_weights_scale", scale);
+            }
             Ok(())
         },
         rules: &[SHORT],
         pre: &["lfm2"],
         ..PLAIN
     },
+];
+
+/// Steps of recurrences have no limits above zero.
+const UNLIMITED: &[Is] = &[Is::Unlimited];
+
+/// Queries and keys of models of which some turn half of each head.
+const BAMBA: &[Rule] = &[
+    made("self_attn.q_proj", "attn_q", |at, of| turned_rows(at, of, at.config.heads()?, queries)),
+    made("self_attn.k_proj", "attn_k", |at, of| turned_rows(at, of, at.config.kv_heads()?, keys)),
 ];
 
 const MAMBA: &[Rule] = &[
@@ -129,6 +166,11 @@ const MIXERS: &[Rule] = &[
 /// Factors that the model multiplies with are put into the matrices.
 const FALCON: &[Rule] = &[
     made("embed_tokens", "token_embd", |at, of| times(at, of, &[("embedding_multiplier", None)])),
+    made("tied_embed_tokens", "token_embd output", |at, of| {
+        let head = times(at, of.clone(), &[("lm_head_multiplier", None)])?.swap_remove(0);
+        let embedding = times(at, of, &[("embedding_multiplier", None)])?.swap_remove(0);
+        Ok(vec![embedding, head])
+    }),
     made("lm_head", "output", |at, of| times(at, of, &[("lm_head_multiplier", None)])),
     same("final_layernorm", "output_norm"),
     same("pre_ff_layernorm.weight", "ffn_norm"),
@@ -236,14 +278,66 @@ fn granite(d: &mut Draft<'_>) -> Result<(), Error> {
         "attention.head_count_kv",
         attention.iter().map(|&has| if has { heads } else { 0 }),
     );
-    d.copy_size("rope.dimension_count", &["attn_rotary_emb"])?;
-    let bamba = config.architectures().contains(&"BambaForCausalLM");
-    let turned = bamba || !attention.contains(&false);
+    let turned = match is_bamba(config) {
+        true => {
+            // The class turns half of each head, whatever folders say.
+            d.turned(config.head_dim()?, 0.5);
+            config.get("attn_rotary_emb");
+            config.get("partial_rotary_factor");
+            true
+        }
+        false => config.meant("position_embedding_type").is_some_and(|kind| kind == "rope"),
+    };
     d.set("rope.scaling.finetuned", turned);
+    if config.experts()?.is_none_or(|experts| experts == 0) {
+        d.copy_size("feed_forward_length", &["shared_intermediate_size"])?;
+    }
+    let inner = config.opt_size(&["mamba_d_head"]).ok().flatten();
+    let heads = config.size(&["mamba_n_heads", "mamba_num_heads"])?;
+    if let Some(head) = inner.filter(|head| head * heads != expand * config.hidden().unwrap_or(0)) {
+        let what = format!(
+            "mamba_d_head is {head}, and {heads} heads of it are not mamba_expand times the width"
+        );
+        return Err(Error::config(what));
+    }
     if !turned {
         d.set_size("context_length", 1 << 20);
     }
     Ok(())
+}
+
+fn is_bamba(config: &Config) -> bool {
+    config.architectures().contains(&"BambaForCausalLM")
+}
+
+/// Names of Bamba as Granite's, which has one expert for all tokens in their place.
+fn bamba_names(config: &Config, name: &str) -> Option<String> {
+    if !is_bamba(config) {
+        return llama::granite_names(config, name);
+    }
+    let name = name.replace("final_layernorm", "norm").replace("feed_forward.", "mlp.");
+    Some(name.replace("pre_ff_layernorm", "post_attention_layernorm"))
+}
+
+/// Rows of queries or keys for RoPE that pairs neighbours: those of each head that are turned.
+fn turned_rows(at: &At<'_>, of: Array, heads: usize, whole: How) -> Result<Vec<Array>, Error> {
+    if !is_bamba(at.config) {
+        return whole(at, of);
+    }
+    let dim = of.rows().checked_div(heads).unwrap_or(0);
+    if dim * heads != of.rows() || !dim.is_multiple_of(4) {
+        return Err(
+            at.shape(&of, format!("and not rows of {heads} heads, of which half is turned"))
+        );
+    }
+    let pairs = dim / 4;
+    Ok(vec![of.reordered(|row| {
+        let (head, i) = (row / dim, row % dim);
+        match i < 2 * pairs {
+            true => head * dim + i / 2 + i % 2 * pairs,
+            false => row,
+        }
+    })])
 }
 
 /// Kinds of layers: `M`, `*`, `-` or `E`.
@@ -251,7 +345,10 @@ fn pattern(config: &Config) -> Result<Vec<char>, Error> {
     if let Some(text) = config.text(&["hybrid_override_pattern"]) {
         return Ok(text.chars().collect());
     }
-    let kinds = config.texts("layers_block_type")?;
+    let kinds = match config.texts("layers_block_type")? {
+        None => config.texts("layer_types")?,
+        kinds => kinds,
+    };
     let kinds = kinds.ok_or_else(|| missing(&["hybrid_override_pattern", "layers_block_type"]))?;
     let of = |kind: &&str| match *kind {
         "mamba" | "linear_attention" => Ok('M'),
@@ -274,6 +371,24 @@ fn nemotron(d: &mut Draft<'_>) -> Result<(), Error> {
             "hybrid_override_pattern has {} layers of {layers}",
             pattern.len()
         )));
+    }
+    config.get("expand");
+    config.get("mamba_expand");
+    if !pattern.contains(&'E') {
+        // Folders state sizes of experts without having any.
+        for key in ["count", "used_count", "group_count", "group_used_count"] {
+            d.unset(&format!("expert_{key}"));
+        }
+        for key in [
+            "n_shared_experts",
+            "moe_intermediate_size",
+            "moe_latent_size",
+            "routed_scaling_factor",
+        ] {
+            config.get(key);
+        }
+        config.get("norm_topk_prob");
+        config.get("moe_shared_expert_intermediate_size");
     }
     if config.opt_size(&["num_nextn_predict_layers"])?.is_some_and(|n| n > 0) {
         // Its two halves would be one layer of the file.
@@ -346,6 +461,16 @@ fn falcon(d: &mut Draft<'_>) -> Result<(), Error> {
     d.set_size("attention.key_length", config.head_dim()?);
     d.set_size("attention.value_length", config.head_dim()?);
     d.set_number("rope.freq_base", d.rope.theta()?.ok_or_else(|| missing(&["rope_theta"]))?);
+    d.positions()?;
+    if config.opt_size(&["mamba_n_heads"])?.is_some_and(|heads| heads * head != inner) {
+        return Err(Error::config(format!("mamba_d_ssm is {inner}, and not heads of {head}")));
+    }
+    config.get("mamba_expand");
+    if config.meant_flag("mamba_rms_norm") && config.meant_flag("mamba_norm_before_gate") {
+        let what = "mamba_norm_before_gate is on, which no file of falcon-h1 can say";
+        return Err(Error::config(what));
+    }
+    config.get("mamba_norm_before_gate");
     Ok(())
 }
 
@@ -409,12 +534,14 @@ fn short(d: &mut Draft<'_>, has_attention: fn(&str) -> bool) -> Result<(), Error
 /// The width of feed-forward layers, which configurations state before it is rounded.
 fn adjusted(config: &Config) -> Result<usize, Error> {
     let mut width = config.size(&["block_ff_dim", "intermediate_size"])?;
-    if config.flag("block_auto_adjust_ff_dim") {
+    let factor = config.meant_number("block_ffn_dim_multiplier")?;
+    let multiple = config.meant_size("block_multiple_of")?;
+    if config.meant_flag("block_auto_adjust_ff_dim") {
         width = 2 * width / 3;
-        if let Some(factor) = config.opt_number(&["block_ffn_dim_multiplier"])? {
+        if let Some(factor) = factor {
             width = (factor * width as f64) as usize;
         }
-        let multiple = config.size(&["block_multiple_of"])?;
+        let multiple = multiple.ok_or_else(|| missing(&["block_multiple_of"]))?;
         width = width.checked_next_multiple_of(multiple).unwrap_or(width);
     }
     Ok(width)
