@@ -11,9 +11,9 @@ import weights
 
 # The last words of a parameter's path that has no bias, and the gain over 1 / sqrt(inputs).
 GAINS = {
-    "q_proj": 1.6, "k_proj": 1.6, "qkv_proj": 1.6, "query_key_value": 1.6, "c_attn": 1.6, "Wqkv": 1.6, "q_b_proj": 1.6,
-    "o_proj": 3.0, "out_proj": 3.0, "dense": 3.0, "c_proj": 3.0, "down_proj": 3.0, "dense_4h_to_h": 3.0, "fc2": 3.0,
-    "w2": 3.0, "output_linear": 3.0, "Wo": 3.0, "wo": 3.0, "gate": 3.0, "router": 3.0, "layer": 3.0, "wg": 3.0,
+    "q_proj": 1.3, "k_proj": 1.3, "qkv_proj": 1.3, "query_key_value": 1.3, "c_attn": 1.3, "Wqkv": 1.3, "q_b_proj": 1.3,
+    "o_proj": 2.0, "out_proj": 2.0, "dense": 2.0, "c_proj": 2.0, "down_proj": 2.0, "dense_4h_to_h": 2.0, "fc2": 2.0,
+    "w2": 2.0, "output_linear": 2.0, "Wo": 2.0, "wo": 2.0, "gate": 2.0, "router": 2.0, "layer": 2.0, "wg": 2.0,
 }
 EMBEDDINGS = ("embed_tokens", "wte", "word_embeddings", "embed_in", "lm_head", "embed_out", "tok_embeddings", "shared")
 POSITIONS = ("wpe", "position_embeddings", "token_type_embeddings")
@@ -47,7 +47,7 @@ def spread(name: str, p: torch.Tensor, stronger: float) -> tuple[torch.Tensor | 
     if module in POSITIONS:
         return 0.0, 0.5
     gain = GAINS.get(module if kind == "weight" else kind, 1.0)
-    if gain == 3.0 and module not in ("gate", "router", "layer", "wg"):
+    if gain == 2.0 and module not in ("gate", "router", "layer", "wg"):
         gain *= stronger
     return 0.0, gain * 3**0.5 / max(p[0].numel() if kind == "weight" and "conv" in module else p.shape[-1], 1) ** 0.5
 

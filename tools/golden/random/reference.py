@@ -55,7 +55,7 @@ def build(family: Family, drawn: dict, seed: int) -> torch.nn.Module:
         torch.manual_seed(0)
         try:
             config = configuration(family, drawn)
-            config._attn_implementation = "eager"
+            config._attn_implementation = config._experts_implementation = "eager"
             model = getattr(transformers, name)(config).float().eval()
             fill(model, seed, family.stronger)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError, RuntimeError, ZeroDivisionError) as fault:
@@ -96,7 +96,8 @@ def reloaded(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
     with quiet():
         try:
             other, told = type(model).from_pretrained(
-                folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+                folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager",
+                output_loading_info=True)
         except Exception as fault:
             raise Unsaved(f"{type(fault).__name__}: {fault}") from fault
     missing = {*told["missing_keys"], *told["unexpected_keys"]} - {"lm_head.weight"}
