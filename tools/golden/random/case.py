@@ -30,6 +30,7 @@ class Tools:
     work: Path
     llama_cpp: str | None = None
     tokenizer_model: bool = False  # written wherever the family has one
+    keep: bool = False  # folders and files
 
 
 @dataclass
@@ -70,9 +71,8 @@ def vocabulary_size(drawn: dict) -> int:
 
 
 def of_decoder(tools: Tools, family: Family, drawn: dict, model, texts: list[str], folder: Path, seed: int) -> Outcome:
-    size = vocabulary_size(drawn)
-    texts = [*texts, *(f"[PAD{i}]" for i in range(len(texts), size))]
-    tokens = prompt(size, seed, TOKENS - program.CONTINUED)
+    tokens = prompt(len(texts), seed, TOKENS - program.CONTINUED)
+    texts = [*texts, *(f"[PAD{i}]" for i in range(len(texts), vocabulary_size(drawn)))]
     before = reference.logits(model, tokens)
     if not np.isfinite(before).all():
         return Outcome(UNABLE, "the reference's numbers are not finite")
@@ -140,6 +140,7 @@ def attempted(tools: Tools, family: Family, drawn: dict, form: str, seed: int) -
     outcome = Outcome(UNABLE)
     for attempt in range(TRIES):
         folder = tools.work / f"{family.name}-{seed}-{attempt}"
+        shutil.rmtree(folder, ignore_errors=True)
         try:
             outcome = once(tools, family, drawn, form, folder, seed + 1000 * attempt)
         except Impossible as fault:
@@ -147,8 +148,9 @@ def attempted(tools: Tools, family: Family, drawn: dict, form: str, seed: int) -
         except Unsaved as fault:
             return Outcome(UNSAVED, str(fault).splitlines()[0][:200])
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.with_suffix(".gguf").unlink(missing_ok=True)
+            if not tools.keep:
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.with_suffix(".gguf").unlink(missing_ok=True)
         if outcome.verdict != UNSTEADY:
             break
     return outcome

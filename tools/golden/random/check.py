@@ -85,10 +85,13 @@ def run(options: argparse.Namespace, case: Case) -> tuple[Case, object]:
     import case as cases
 
     family = families(options.encoders)[case.family]
-    tools = cases.Tools(options.program, Path(options.work), options.llama_cpp, options.tokenizer_model)
+    tools = cases.Tools(options.program, Path(options.work), options.llama_cpp, options.tokenizer_model, bool(options.keep))
     values, form = drawn_for(family, case)
     outcome = cases.run(tools, family, values, options.form or form, case.seed)
     outcome.detail = f"{outcome.detail} [{options.form or form}]".strip()
+    if outcome.verdict in cases.FAILING and not case.change:
+        others = draw.unusual(family.fields, values)
+        outcome.detail += "".join(f" {key}={said(value)}" for key, value in others.items())
     if case.change and outcome.rows is not None:
         outcome.detail = f"{outcome.detail} {effect(tools, family, case, outcome)}".strip()
     outcome.rows = None
@@ -169,6 +172,7 @@ def parsed() -> argparse.Namespace:
     add("--llama-cpp", metavar="CONVERTER", help="convert with this convert_hf_to_gguf.py of llama.cpp")
     add("--jobs", type=int, default=1, help="cases at once [default: 1]")
     add("--table", metavar="FILE", help="write a table by family in Markdown")
+    add("--keep", metavar="FOLDER", help="leave the cases' folders and files here")
     add("--list", action="store_true", help="name the families")
     options = parser.parse_args()
     known = families(options.encoders)
@@ -189,7 +193,8 @@ def main() -> int:
     else:
         cases = [Case(name, 0, tuple(change.items())) for name in options.families for change in changes(known[name])
                  if not options.field or options.field in change]
-    with tempfile.TemporaryDirectory(prefix="random-") as options.work:
+    with tempfile.TemporaryDirectory(prefix="random-") as scratch:
+        options.work = options.keep or scratch
         if options.jobs > 1:
             with ProcessPoolExecutor(options.jobs) as pool:
                 return report(options, pool.map(run, [options] * len(cases), cases))

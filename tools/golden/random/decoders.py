@@ -71,7 +71,7 @@ FAMILIES = (
     Family("bamba", "Bamba", {
         **shape((3, 4), head_dim=False), **width(), **act(), **ends(), **rope(), **mamba(),
         "attn_layer_indices": usual([1], [0, 2]), "attention_bias": seldom(False, True), "mlp_bias": seldom(False, True)}),
-    Family("llama4", "Llama4", {
+    Family("llama4", "Llama4Text", {
         **shape((4, 5), head_dim=True), "intermediate_size": either(48, 64), "intermediate_size_mlp": either(96, 64),
         **act(), **ends(least=1e-5), **rope(5e5, kinds=("llama3",)), "num_local_experts": either(8, 4),
         "num_experts_per_tok": usual(1, 2), "interleave_moe_layer_step": usual(1, 2),
@@ -89,11 +89,10 @@ FAMILIES = (
         **shape((4, 5), head_dim=True), **width(), **act(), **ends(), **rope(1e6, partial=HALF), **delta(), **ROUTED,
         "shared_expert_intermediate_size": either(80, 48), "norm_topk_prob": usual(True, False),
         "attention_bias": seldom(False, True)}),
-    Family("qwen35", "Qwen3_5", {
+    Family("qwen35", "Qwen3_5Text", {
         **shape((4, 5), head_dim=True), **width(), **act(), **ends(True), **rope(1e6, partial=HALF, kinds=("yarn",)), **delta(), **SECTIONS,
-        "rope_parameters.mrope_interleaved": True, "attention_bias": seldom(False, True)}, model="Qwen3_5ForCausalLM",
-        architecture="Qwen3_5ForCausalLM"),
-    Family("qwen35moe", "Qwen3_5Moe", {
+        "rope_parameters.mrope_interleaved": True, "attention_bias": seldom(False, True)}, model="Qwen3_5ForCausalLM"),
+    Family("qwen35moe", "Qwen3_5MoeText", {
         **shape((4, 5), head_dim=True), **act(), **ends(), **rope(1e6, partial=HALF, kinds=("yarn",)), **delta(), **SECTIONS,
         "rope_parameters.mrope_interleaved": True, "num_experts": either(8, 4), "num_experts_per_tok": either(2, 3),
         "moe_intermediate_size": either(48, 32), "shared_expert_intermediate_size": either(80, 48),
@@ -145,7 +144,7 @@ FAMILIES = (
         "moe_intermediate_size": lambda d: 48 if d["enable_moe_block"] else STATED_NOT,
         "attention_k_eq_v": usual(False, True)}, model="Gemma4ForCausalLM", vocabulary="gemma4", stronger=2.0),
     Family("phi3", "Phi3", {
-        **shape(head_dim=False), **width(), **act(), **ends(least=1e-5), **rope(partial=(1.0, 0.75), kinds=("longrope", "linear", "yarn")),
+        **shape(head_dim=False), **width(), **act(), **ends(least=1e-5), **rope(partial=(1.0, 0.75), kinds=("longrope", "linear")),
         "original_max_position_embeddings": lambda d: (
             d["rope_parameters.original_max_position_embeddings"] if d["rope_parameters.rope_type"] == "longrope" else STATED_NOT),
         "sliding_window": usual(None, 24, 40)}, vocabulary="phi", published=published.phi3),

@@ -82,6 +82,12 @@ def opened(field, base: dict, beside: dict) -> bool:
     return not resolved(field, base).others and bool(resolved(field, beside).others)
 
 
+def unusual(fields: dict, drawn: dict) -> dict:
+    """What a draw has otherwise than it would usually have beside the same earlier fields; sizes are not told."""
+    return {key: drawn[key] for key, field in fields.items()
+            if not key.startswith("_") and (choice := resolved(field, drawn)).share > 0.6 and drawn[key] != choice.usual}
+
+
 def nested(drawn: dict) -> dict:
     """The configuration that the fields state."""
     config = {}

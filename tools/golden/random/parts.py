@@ -149,8 +149,8 @@ def dense_first() -> dict:
 
 
 def latent(q_rank: tuple = (48, None)) -> dict:
-    return {"kv_lora_rank": either(32, 48), "q_lora_rank": usual(*q_rank), "qk_nope_head_dim": either(16, 24),
-            "qk_rope_head_dim": either(16, 8), "v_head_dim": either(16, 32)}
+    return {"kv_lora_rank": either(32, 48), "q_lora_rank": usual(*q_rank), "qk_nope_head_dim": usual(16, 32, 24),
+            "qk_rope_head_dim": usual(16, 32, 8), "v_head_dim": either(16, 32)}
 
 
 def latent_shape(**more) -> dict:

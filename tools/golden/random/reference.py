@@ -44,7 +44,7 @@ def configuration(family: Family, drawn: dict):
         elif "vision_config" in whole:
             whole["vision_config"] = {**whole["vision_config"], "hidden_size": values["hidden_size"]}
         return config(**whole)
-    return config(**values, **(TOKEN_IDS if not family.encoder else {"pad_token_id": values.get("pad_token_id", 0)}))
+    return config(**({} if family.encoder else TOKEN_IDS) | values)
 
 
 def build(family: Family, drawn: dict, seed: int) -> torch.nn.Module:

@@ -54,6 +54,10 @@ class Drawing(unittest.TestCase):
         fields = {"kind": usual("plain", "scaled"), "factor": lambda d: usual(4, 8) if d["kind"] == "scaled" else STATED_NOT}
         self.assertEqual(list(draw.changes(fields)), [{"kind": "scaled"}, {"kind": "scaled", "factor": 8}])
 
+    def test_what_is_unusual_is_told(self):
+        fields = {"size": either(1, 2), "a": usual(1, 2), "b": lambda d: usual(d["a"], 5)}
+        self.assertEqual(draw.unusual(fields, {"size": 2, "a": 2, "b": 2}), {"a": 2})
+
     def test_dots_lead_into_dicts_and_what_is_not_stated_is_left_out(self):
         drawn = {"a": 1, "_b": 2, "c.d": 3, "c.e": STATED_NOT, "f": None}
         self.assertEqual(draw.nested(drawn), {"a": 1, "c": {"d": 3}, "f": None})
