@@ -219,14 +219,16 @@ FAMILIES = (
         **window(), **layer_types(), "attention_bias": seldom(False, True)}, published=published.every_fourth),
     Family("exaone4", "Exaone4", {
         **shape((4, 5), head_dim=True), **width(), **act(), **ends(), **rope(1e6), "sliding_window": usual(24, 40, None),
-        "sliding_window_pattern": lambda d: seldom(4, 2) if d["sliding_window"] else STATED_NOT}),
+        "sliding_window_pattern": lambda d: seldom(4, 2) if d["sliding_window"] else STATED_NOT,
+        "layer_types": lambda d: STATED_NOT if d["sliding_window"] else ["full_attention"] * d["num_hidden_layers"]}),
     Family("hunyuan-dense", "HunYuanDenseV1", {
         **shape(head_dim=True), **width(), **act(), **ends(True), **rope(), "attention_bias": seldom(False, True)}),
     Family("hunyuan-moe", "HunYuanMoEV1", {
         **shape(head_dim=True), **width(), **act(), **ends(True), **rope(), "attention_bias": seldom(False, True),
         **experts("num_experts", "moe_topk", own="")}),
     Family("apertus", "Apertus", {
-        **shape(head_dim=False), **width(), **act("xielu"), **ends(least=1e-5), **rope(1e6, kinds=("llama3", "yarn")), "attention_bias": seldom(False, True)}),
+        **shape(head_dim=False), **width(), **act("xielu"), **ends(least=1e-5), **rope(1e6, kinds=("llama3", "yarn")), "attention_bias": seldom(False, True)},
+        published=published.unless_default),
     Family("bitnet", "BitNet", {
         **shape(head_dim=False), **width(), **act("relu2"), **ends(True, least=1e-5), **rope(5e5), "attention_bias": seldom(False, True)},
         architecture="BitNetForCausalLM"),
@@ -246,7 +248,7 @@ FAMILIES = (
     Family("gpt-oss", "GptOss", {
         **shape(head_dim=True), "intermediate_size": either(48, 64, 32), **act(), **ends(least=1e-5), **rope(1.5e5, kinds=("yarn", "llama3")),
         **experts("num_local_experts", own=""), **window(), **layer_types(), "attention_bias": usual(True, False),
-        "swiglu_alpha": seldom(1.702, 1.0), "swiglu_limit": seldom(7.0, 1.0)}),
+        "swiglu_alpha": seldom(1.702, 1.0), "swiglu_limit": seldom(7.0, 1.0)}, published=published.unless_default),
     Family("nemotron", "Nemotron", {
         **shape(), **width(), **act("relu2"), **ends(eps="norm_eps"), **rope(partial=HALF, kinds=("linear", "dynamic", "yarn")),
         "attention_bias": seldom(False, True), "mlp_bias": seldom(False, True)}, vocabulary="nemotron"),
@@ -296,8 +298,8 @@ FAMILIES = (
         **{k: v for k, v in shape(head_dim=False, groups=False).items()}, **width(), **act("gelu", "hidden_act", "gelu_new"), **ends(eps="layer_norm_eps", least=1e-5),
         **rope(partial=(0.25, 0.5, 1.0)), "use_parallel_residual": usual(True, False), "attention_bias": usual(True, False)}, published=published.gptneox),
     Family("bloom", "Bloom", {
-        "n_layer": either(2, 3), "hidden_size": either(64, 96, 32), "n_head": either(4, 2), "vocab_size": either(320, 352), **ends(True, "layer_norm_epsilon", 1e-5),
-        "apply_residual_connection_post_layernorm": seldom(False, True)}, stronger=4.0),
+        "n_layer": either(2, 3), "hidden_size": either(64, 96, 32), "n_head": either(4, 2), "vocab_size": either(320, 352), "seq_length": either(512, 1024),
+        **ends(True, "layer_norm_epsilon", 1e-5), "apply_residual_connection_post_layernorm": seldom(False, True)}, stronger=4.0),
     Family("mpt", "Mpt", {
         "n_layers": either(2, 3), "d_model": either(64, 96, 32), "n_heads": lambda d: either(4, 2, 6) if d["d_model"] == 96 else either(4, 2),
         "max_seq_len": either(512, 1024), "vocab_size": either(320, 352), "expansion_ratio": usual(4, 2), **ends(True, "layer_norm_epsilon", 1e-5),

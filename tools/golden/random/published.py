@@ -20,6 +20,12 @@ def flat(config: dict, theta: str = "rope_theta", part: str = "partial_rotary_fa
     return config
 
 
+def unless_default(config: dict) -> dict:
+    """Of classes that scale where nothing is said: only today's form says that they do not."""
+    rope = config["rope_parameters"]
+    return flat(config) if rope["rope_type"] != "default" else flat(without_layers(config, "rope_parameters")) | {"rope_parameters": rope}
+
+
 def gptneox(config: dict) -> dict:
     return flat(config, "rotary_emb_base", "rotary_pct")
 
