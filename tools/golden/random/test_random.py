@@ -136,6 +136,12 @@ class Verdicts(unittest.TestCase):
         with self.assertRaises(ValueError):
             case.distance(short, self.expected, self.tokens, self.texts)
 
+    def test_the_program_is_held_to_what_float32_can_do(self):
+        self.assertEqual(case.held(2.5e-4, 1e-4)[0], case.RIGHT)
+        self.assertEqual(case.held(2.5e-3, 1e-4)[0], case.UNSTEADY)
+        self.assertEqual(case.held(1.0, 1e-4)[0], case.DIFFERS)
+        self.assertEqual(case.held(5e-3, 2e-3)[0], case.UNSTEADY)
+
     def test_ends_of_the_program_are_told_apart(self):
         judge(0, "all is well")
         with self.assertRaisesRegex(Refused, "config.json: no"):
