@@ -13,7 +13,8 @@ from parts import TOKENS, Family
 from program import Answer, Panicked, Refused
 from reference import Impossible, Unsaved
 
-MOST = 1e-4  # between log-probabilities, or between elements of vectors of length 1
+MOST = 1e-4  # between log-probabilities
+MOST_OF_VECTORS = 1e-5  # between elements of vectors of length 1
 LOSS = 1e-3  # of the reference in float32 at most; the program may be off from float64 by
 TIMES = 3  # this many times what the reference loses
 SAVED = 2e-5  # between a model and what is read from its folder
@@ -39,7 +40,8 @@ class Outcome:
     verdict: str
     detail: str = ""
     off: float | None = None
-    rows: np.ndarray | None = field(default=None, repr=False)  # the reference's numbers of the prompt
+    rows: np.ndarray | None = field(default=None, repr=False)  # the reference's numbers of the prompt,
+    tokens: list[int] = field(default_factory=list, repr=False)  # which has these tokens
 
 
 def prompt(vocab: int, seed: int, count: int) -> list[int]:
@@ -82,9 +84,9 @@ def of_decoder(tools: Tools, family: Family, drawn: dict, model, texts: list[str
         made(tools, family, folder, out)
         answer = program.answer(tools.program, out, tokens)
     except Refused as fault:
-        return Outcome(REFUSED, str(fault), rows=before)
+        return Outcome(REFUSED, str(fault), None, before, tokens)
     except Panicked as fault:
-        return Outcome(PANIC, str(fault), rows=before)
+        return Outcome(PANIC, str(fault), None, before, tokens)
     ids = {text: i for i, text in enumerate(texts) if text}
     continued = []
     for text in answer.tokens[len(tokens) - 1:]:  # up to one that cannot be told from another
@@ -96,11 +98,11 @@ def of_decoder(tools: Tools, family: Family, drawn: dict, model, texts: list[str
     expected = reference.logits(model, whole)[:-1]
     off = distance(answer, expected, whole[1:], texts)
     if off <= MOST:
-        return Outcome(RIGHT, off=off, rows=before)
+        return Outcome(RIGHT, "", off, before, tokens)
     exact = reference.logits(model.double(), whole)[:-1]
     lost, off = float(np.abs(exact - expected).max()), distance(answer, exact, whole[1:], texts)
-    return Outcome(*held(off, lost), off, before) if lost > MOST / TIMES else Outcome(
-        DIFFERS, where(answer, expected, whole[1:]), off, before)
+    verdict, detail = held(off, lost) if lost > MOST / TIMES else (DIFFERS, where(answer, expected, whole[1:]))
+    return Outcome(verdict, detail, off, before, tokens)
 
 
 def held(off: float, lost: float) -> tuple[str, str]:
@@ -134,7 +136,7 @@ def of_encoder(tools: Tools, family: Family, drawn: dict, model, folder: Path, s
     if got.shape != expected.shape:
         return Outcome(DIFFERS, f"vectors of {got.shape[-1]} elements instead of {expected.shape[-1]}", float("inf"), expected)
     off = float(np.abs(got - expected).max())
-    return Outcome(RIGHT if off <= MOST else DIFFERS, "", off, expected)
+    return Outcome(RIGHT if off <= MOST_OF_VECTORS else DIFFERS, "", off, expected)
 
 
 def run(tools: Tools, family: Family, drawn: dict, form: str, seed: int) -> Outcome:

@@ -144,7 +144,7 @@ FAMILIES = (
         "moe_intermediate_size": lambda d: 48 if d["enable_moe_block"] else STATED_NOT,
         "attention_k_eq_v": usual(False, True)}, model="Gemma4ForCausalLM", vocabulary="gemma4", stronger=2.0),
     Family("phi3", "Phi3", {
-        **shape(head_dim=False), **width(), **act(), **ends(least=1e-5), **rope(partial=(1.0, 0.75), kinds=("longrope", "linear")),
+        **shape(head_dim=False), **width(), **act(), **ends(least=1e-5), **rope(partial=(1.0, 0.75), kinds=("longrope",)),
         "original_max_position_embeddings": lambda d: (
             d["rope_parameters.original_max_position_embeddings"] if d["rope_parameters.rope_type"] == "longrope" else STATED_NOT),
         "sliding_window": usual(None, 24, 40)}, vocabulary="phi", published=published.phi3),
@@ -192,7 +192,7 @@ FAMILIES = (
         "first_k_dense_replace": usual(0, 1), "rope_interleave": seldom(True, False), "attention_bias": seldom(False, True)}),
     Family("minicpm3", "MiniCPM3", {
         **latent_shape(), **width(), **act(), **ends(True), **latent((48,)), **rope(elements=turning, kinds=("longrope",)),
-        "v_head_dim": lambda d: usual(d["_per_head"], 16, 24), "scale_emb": usual(12, 2), "scale_depth": usual(1.4, 0.7),
+        "v_head_dim": usual(16, 32, 24), "scale_emb": usual(12, 2), "scale_depth": usual(1.4, 0.7),
         "dim_model_base": usual(256, 32), "attention_bias": seldom(False, True), "mlp_bias": seldom(False, True)},
         vocabulary="sentencepiece"),
     Family("olmo", "Olmo", {**{k: v for k, v in OLMO.items() if k != "rms_norm_eps"}, "clip_qkv": usual(None, 1.5)}),

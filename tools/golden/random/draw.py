@@ -31,12 +31,12 @@ def either(*values) -> Choice:
 
 def usual(value, *others) -> Choice:
     """A value that most models have, and others that files can state."""
-    return Choice(value, others, 0.7)
+    return Choice(value, tuple(other for other in others if other != value), 0.7)
 
 
 def seldom(value, *others) -> Choice:
     """The same with others that no published model has."""
-    return Choice(value, others, 0.96)
+    return Choice(value, tuple(other for other in others if other != value), 0.96)
 
 
 def resolved(field, drawn: dict) -> Choice:

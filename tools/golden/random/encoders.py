@@ -17,14 +17,13 @@ FAMILIES = (
     Family("bert", "Bert", BERT, model="BertModel", vocabulary="words", encoder="mean"),
     Family("roberta", "Roberta", ROBERTA, model="RobertaModel", vocabulary="roberta", encoder="first"),
     Family("xlm-roberta", "XLMRoberta", ROBERTA, model="XLMRobertaModel", vocabulary="unigram", encoder="first"),
-    Family("nomic-bert", "NomicBert", {**BERT, **act(), **rope(1000.0, kinds=())}, model="NomicBertModel", vocabulary="words", encoder="mean",
-           published=published.nomic),
+    Family("nomic-bert", "NomicBert", {**BERT, **act(), **rope(1000.0, kinds=())}, model="NomicBertModel", vocabulary="words", encoder="mean"),
     Family("jina-v3", "JinaEmbeddingsV3", {**ROBERTA, **rope(20000.0, kinds=())}, model="JinaEmbeddingsV3Model",
            vocabulary="unigram", encoder="mean"),
     Family("modern-bert", "ModernBert", {
         **shape((4, 5), head_dim=False, groups=False), **width(), **act("gelu", "hidden_activation"), "norm_eps": usual(1e-5, 1e-3),
         **by_layer(160000.0, 10000.0, kinds=(), local_kinds=()), "local_attention": usual(16, 32),
-        "norm_bias": seldom(False, True), "attention_bias": seldom(False, True), "mlp_bias": seldom(False, True), "pad_token_id": 0},
+        "norm_bias": seldom(False, True), "attention_bias": seldom(False, True), "mlp_bias": seldom(False, True), "pad_token_id": 3, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2},
         model="ModernBertModel", vocabulary="bytes", encoder="mean", published=published.modern_bert),
     Family("gemma-embedding", "Gemma3Text", {
         **shape((4, 5), head_dim=True), **width(), **act("gelu_pytorch_tanh", "hidden_activation"), **by_layer(1e6, 1e4, kinds=(), local_kinds=()),

@@ -21,7 +21,6 @@ class Family:
     around: dict = field(default_factory=dict)  # the rest of that configuration
     stronger: float = 1.0  # gain of the blocks
     published: Callable | None = None  # makes a configuration of today one as published
-    publishes: Callable | None = None  # makes tensors of today those as published
     architecture: str = ""  # the class that the published folder names
     encoder: str = ""  # how vectors are made of hidden states: mean or first
 

@@ -96,16 +96,6 @@ def nemotron_h(config: dict) -> dict:
     return config | {"hybrid_override_pattern": "".join(letters[kind] for kind in kinds), "num_hidden_layers": len(kinds)}
 
 
-def nomic(config: dict) -> dict:
-    """The keys of the code that the model's folder has."""
-    config = flat(config, "rotary_emb_base")
-    old = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "intermediate_size": "n_inner",
-           "max_position_embeddings": "n_positions", "layer_norm_eps": "layer_norm_epsilon"}
-    config = {old.get(key, key): value for key, value in without_layers(config, "hidden_act", "rope_scaling").items()}
-    return config | {"activation_function": "swiglu", "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
-                     "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False, "causal": False, "prenorm": False}
-
-
 def modern_bert(config: dict) -> dict:
     config = flat(config)
     rope = config.pop("rope_parameters")
