@@ -50,8 +50,10 @@ def seeds(text: str) -> list[int]:
     return list(range(int(first), int(last))) if dots else [int(n) for n in text.split(",")]
 
 
-def families(encoders: bool) -> dict[str, Family]:
-    if encoders:
+def families(options: argparse.Namespace) -> dict[str, Family]:
+    if options.images:
+        from pictures import FAMILIES
+    elif options.encoders:
         from encoders import FAMILIES
     else:
         from decoders import FAMILIES
@@ -72,6 +74,8 @@ def changes(family: Family) -> list[dict]:
     import reference
 
     found = list(draw.changes(family.fields))
+    if not isinstance(family, Family):  # of images: all are in its table
+        return found
     config = reference.configuration(family, draw.with_usual(family.fields))
     config = getattr(config, family.part) if family.part else config
     known = {key.split(".")[0] for key in family.fields}
@@ -84,11 +88,17 @@ def changes(family: Family) -> list[dict]:
 def run(options: argparse.Namespace, case: Case) -> tuple[Case, object]:
     import case as cases
 
-    family = families(options.encoders)[case.family]
+    family = families(options)[case.family]
     tools = cases.Tools(options.program, Path(options.work), options.llama_cpp, options.tokenizer_model, bool(options.keep))
     values, form = drawn_for(family, case)
-    outcome = cases.run(tools, family, values, options.form or form, case.seed)
-    outcome.detail = f"{outcome.detail} [{options.form or form}]".strip()
+    if options.images:
+        import pictures
+
+        outcome = pictures.run(tools, family, values, case.seed)
+    else:
+        outcome = cases.run(tools, family, values, options.form or form, case.seed)
+    if not options.images:
+        outcome.detail = f"{outcome.detail} [{options.form or form}]".strip()
     if outcome.verdict in cases.FAILING and not case.change:
         others = draw.unusual(family.fields, values)
         outcome.detail += "".join(f" {key}={said(value)}" for key, value in others.items())
@@ -116,7 +126,7 @@ def repeat(options: argparse.Namespace, case: Case) -> str:
     """The command that runs one case again."""
     more = [f"--families {case.family}"]
     more += [f"--field {case.change[-1][0]}"] if case.change else [f"--seeds {case.seed}"]
-    more += [f"--{name}" for name in ("encoders",) if getattr(options, name)]
+    more += [f"--{name}" for name in ("encoders", "images") if getattr(options, name)]
     more += [f"--llama-cpp {options.llama_cpp}"] if options.llama_cpp else []
     more += ["--tokenizer-model"] if options.tokenizer_model else []
     more += [f"--form {options.form}"] if options.form else []
@@ -168,13 +178,14 @@ def parsed() -> argparse.Namespace:
     add("--form", choices=("today", "published"), help="of folders [default: published for three of ten seeds]")
     add("--tokenizer-model", action="store_true", help="write tokenizer.model wherever the family has one")
     add("--encoders", action="store_true", help="encoders by their vectors, not decoders")
+    add("--images", action="store_true", help="models that read images, with their processors' limits")
     add("--llama-cpp", metavar="CONVERTER", help="convert with this convert_hf_to_gguf.py of llama.cpp")
     add("--jobs", type=int, default=1, help="cases at once [default: 1]")
     add("--table", metavar="FILE", help="write a table by family in Markdown")
     add("--keep", metavar="FOLDER", help="leave the cases' folders and files here")
     add("--list", action="store_true", help="name the families")
     options = parser.parse_args()
-    known = families(options.encoders)
+    known = families(options)
     options.families = options.families.split(",") if options.families else list(known)
     if unknown := set(options.families) - set(known):
         parser.error(f"no family is called {', '.join(sorted(unknown))}; --list names them")
@@ -183,7 +194,7 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     options = parsed()
-    known = families(options.encoders)
+    known = families(options)
     if options.list:
         print("\n".join(known))
         return 0

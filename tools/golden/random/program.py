@@ -46,8 +46,10 @@ def judge(status: int, text: str) -> None:
         raise Refused(fault.removeprefix("error: "))
 
 
-def convert(program: str, folder: Path, out: Path) -> None:
-    made = subprocess.run([program, "convert", str(folder), "-o", str(out), "--type", "f32", "--no-mmproj", "-t", "1"],
+def convert(program: str, folder: Path, out: Path, encoder: Path | None = None) -> None:
+    """Makes the file, and that of an image encoder if it is given a name."""
+    images = ["--mmproj", str(encoder)] if encoder else ["--no-mmproj"]
+    made = subprocess.run([program, "convert", str(folder), "-o", str(out), "--type", "f32", *images, "-t", "1"],
                           capture_output=True, text=True, timeout=PATIENCE)
     judge(made.returncode, made.stderr)
 
@@ -68,8 +70,9 @@ def convert_by_llama_cpp(converter: str, folder: Path, out: Path, kind: str) -> 
 def serving(program: str, model: Path, *options: str) -> Iterator[str]:
     """The address of a server of the model, which ends with the block."""
     with tempfile.TemporaryFile("w+") as log:
-        command = [program, "serve", str(model), "--port", "0", "--no-page", "--untuned", "--no-mmproj", "--parallel", "1", "-t", "2",
-                   "--kv-type", "f32", "--no-pin", *options]
+        images = [] if "--mmproj" in options else ["--no-mmproj"]
+        command = [program, "serve", str(model), "--port", "0", "--no-page", "--untuned", "--parallel", "1", "-t", "2",
+                   "--kv-type", "f32", "--no-pin", *images, *options]
         server = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             yield awaited(server, log)

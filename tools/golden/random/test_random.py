@@ -151,7 +151,7 @@ class Verdicts(unittest.TestCase):
                 judge(status, text)
 
     def test_failing_cases_are_repeated_with_their_command(self):
-        options = Namespace(program="P", encoders=False, llama_cpp=None, tokenizer_model=False, form=None, table=None)
+        options = Namespace(program="P", encoders=False, images=False, llama_cpp=None, tokenizer_model=False, form=None, table=None)
         good, bad = check.Case("llama", 3), check.Case("gemma2", 4)
         said = io.StringIO()
         with redirect_stdout(said):

@@ -48,15 +48,14 @@ BPE = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_pr
        "fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
 
 
-def byte_level(folder: Path) -> list[str]:
+def byte_level(folder: Path, special: list[str] = [*SPECIAL, *GLM]) -> list[str]:
     """Byte-level BPE with the rules of GPT-2; gives the tokens' texts as the server shows them."""
-    alphabet = byte_alphabet()
-    texts = [*SPECIAL, *GLM, *alphabet, *PAIRS]
+    texts = [*special, *byte_alphabet(), *PAIRS]
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     write(folder, "tokenizer.json", whole(
-        texts, 8, {**BPE, "merges": [list(pair) for pair in PAIRS]}, pre_tokenizer=level, decoder=level))
+        texts, len(special), {**BPE, "merges": [list(pair) for pair in PAIRS]}, pre_tokenizer=level, decoder=level))
     told(folder)
-    return [*SPECIAL, *GLM, *map(shown, range(256)), *PAIRS]
+    return [*special, *map(shown, range(256)), *PAIRS]
 
 
 def pieces(special: list[str]) -> list[str]:
