@@ -39,6 +39,16 @@ KNOWN = {
     # A filter of theirs drops what it is made of.
     "mmproj-pixtral": ["v.token_embd.img_break"],
     "mmproj-mistral3_images": ["v.token_embd.img_break"],
+    # Theirs does not say what folders have other than published models.
+    "mistral": ["llama.attention.sliding_window"],
+    "starcoder2": ["starcoder2.attention.sliding_window"],
+    "deepseek_v3": ["deepseek2.expert_gating_func"],
+    "llama4": ["llama4.attention.sliding_window", "llama4.attention.temperature_length", "llama4.attention.temperature_scale"],
+    "embedding_gemma": ["gemma-embedding.attention.scale"],
+    "gemma3_images": ["gemma3.attention.scale", "gemma3.attention.sliding_window_pattern"],
+    # Theirs ignores a factor that is stated.
+    "phi3_long": ["phi3.rope.scaling.attn_factor"],
+    "phimoe": ["phimoe.rope.scaling.attn_factor"],
     "ernie4_5_moe": ["ernie4_5-moe.expert_shared_feed_forward_length"],
 }
 # A type of our own, of the same file as theirs: what `quantize` makes of it.

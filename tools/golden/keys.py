@@ -125,6 +125,9 @@ def older(config: type, known: dict[str, object]) -> dict[str, object]:
             methods = (vars(of).get(name) for name in ("__post_init__", "convert_rope_params_to_dict"))
             source += "".join(inspect.getsource(method) for method in methods if method)
     found = {f"{old}?": None for old in re.findall(r'kwargs\.(?:pop|get)\(\s*"(\w+)"', source) if old not in known}
+    for old, value in re.findall(r'kwargs\.(?:pop|get)\(\s*"(\w+)", (\d+)\)', source):
+        if f"{old}?" in found:
+            found[f"{old}?"] = int(value)
     if "rope_parameters" in known:
         theta = getattr(config, "default_theta", 10000.0)
         theta = theta if isinstance(theta, dict) else {"global": theta}

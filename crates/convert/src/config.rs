@@ -321,6 +321,9 @@ impl Config {
         for values in [&mut self.values, &mut self.whole] {
             values.insert(key.to_owned(), value.clone());
         }
+        if key == "architectures" {
+            self.class = self.architectures().into_iter().find_map(classes::of);
+        }
     }
 
     /// Puts in what the model's own code takes where a folder says nothing.

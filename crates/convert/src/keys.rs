@@ -213,12 +213,19 @@ pub(crate) fn check(draft: &Draft<'_>, notes: &mut Vec<String>) -> Result<(), Er
     }
     // What a class without such positions does not know is no statement.
     let rotates = config.class().is_none_or(|class| class.has("rope_scaling"));
-    if let Some((key, value)) = draft.rope.unread().first().filter(|_| rotates) {
+    // A part of one is the whole head.
+    let whole = |key: &str, value: &Value| {
+        key.ends_with("partial_rotary_factor") && value.as_f64() == Some(1.0)
+    };
+    let inside = draft.rope.unread();
+    let inside = inside.iter().find(|(key, value)| !whole(key, value));
+    if let Some((key, value)) = inside.filter(|_| rotates) {
         return refused(key, value);
     }
     let mut unknown = Vec::new();
     for (key, value) in config.unread().filter(|(key, _)| !never_matters(key)) {
         match config.class() {
+            _ if whole(key, value) => {}
             Some(class) if !class.has(key) => unknown.push(key),
             _ => return refused(key, value),
         }

@@ -87,7 +87,7 @@ impl Draft<'_> {
         // What readers derive from the factor, by architecture.
         let share = rope.opt("mscale_all_dim")?.unwrap_or(0.0);
         let derived = match self.arch {
-            "deepseek2" => 1.0,
+            "deepseek2" | "mistral4" => 1.0,
             "mistral3" => yarn_gain(1.0, factor) / yarn_gain(share, factor),
             _ => yarn_gain(1.0, factor),
         };

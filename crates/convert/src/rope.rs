@@ -52,7 +52,7 @@ const ORIGINAL: &str = "original_max_position_embeddings";
 /// Keys inside that are obeyed by each way to stretch; others mean nothing to it.
 const KEYS: [(&str, &[&str]); 7] = [
     ("linear", &["factor"]),
-    ("dynamic", &["factor", "alpha"]),
+    ("dynamic", &["alpha"]),
     ("xdrope", &["alpha"]),
     (
         "yarn",
@@ -214,11 +214,11 @@ impl Rope {
 
     /// What YaRN raises rotated queries and keys by, as `transformers` derives it.
     pub(crate) fn yarn_amplitude(&self, factor: f64) -> Result<f64, Error> {
-        if let Some(stated) = self.opt("attention_factor")?.or(self.opt("attn_factor")?) {
-            return Ok(stated);
-        }
         let stated = |key: &str| Ok::<_, Error>(self.opt(key)?.filter(|&gain| gain != 0.0));
         let (gain, all) = (stated("mscale")?, stated("mscale_all_dim")?);
+        if let Some(amplitude) = self.opt("attention_factor")?.or(self.opt("attn_factor")?) {
+            return Ok(amplitude);
+        }
         Ok(match (gain, all) {
             (Some(gain), Some(all)) => yarn_gain(gain, factor) / yarn_gain(all, factor),
             _ => yarn_gain(1.0, factor),

@@ -5,11 +5,45 @@ use crate::array::Array;
 use crate::config::Config;
 use crate::draft::{Draft, SIGMOID};
 use crate::error::Error;
+use crate::folder::Folder;
 use crate::keys::{Fixed, Is, is, on};
 use crate::rules::{At, Rule, made, same};
+use crate::vocab::Kind;
 
-pub(super) const FAMILIES: &[Family] = &[Family {
-    classes: &["DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration"],
+pub(super) const FAMILIES: &[Family] = &[
+    Family {
+        classes: &[
+            "DeepseekV2ForCausalLM",
+            "DeepseekV3ForCausalLM",
+            "KimiK25ForConditionalGeneration",
+        ],
+        pre: &["deepseek-v3", "kimi-k2"],
+        ..DEEPSEEK
+    },
+    Family {
+        classes: &[MISTRAL4],
+        arch: "mistral4",
+        keys: |d| {
+            latent(d)?;
+            // Latents are turned whole: the part is that of a whole head.
+            d.rope.part(1.0)?;
+            let rope = d.rope.clone();
+            if let Some(growth) = rope.opt("llama_4_scaling_beta")? {
+                d.set_number("attention.temperature_scale", growth);
+                if let Some(length) = rope.original()? {
+                    d.set_size("attention.temperature_length", length);
+                }
+            }
+            Ok(())
+        },
+        rules: &[&[same("mlp.experts.gate_up_proj", "ffn_gate_up_exps.weight")], RULES],
+        vocab: Kind::Llama,
+        pre: &["tekken"],
+        ..DEEPSEEK
+    },
+];
+
+const DEEPSEEK: Family = Family {
     arch: "deepseek2",
     fixed: FIXED,
     defaults,
@@ -17,9 +51,18 @@ pub(super) const FAMILIES: &[Family] = &[Family {
     rules: &[RULES],
     // A head that is the embedding is not kept twice.
     rename: Some(unless_tied),
-    pre: &["deepseek-v3", "kimi-k2"],
     ..PLAIN
-}];
+};
+
+const MISTRAL4: &str = "Mistral4ForCausalLM";
+
+/// Gives folders of models for images whose text model is Mistral 4 the class of that.
+pub(super) fn note(folder: &mut Folder) {
+    let class = folder.config.architectures().first() == Some(&"Mistral3ForConditionalGeneration");
+    if class && folder.config.text(&["model_type"]) == Some("mistral4") {
+        folder.config.set("architectures", vec![MISTRAL4]);
+    }
+}
 
 pub(super) const FIXED: &[Fixed] = &[
     SILU,
@@ -73,12 +116,14 @@ pub(super) fn latent(d: &mut Draft<'_>) -> Result<(), Error> {
     d.copy_number("expert_weights_scale", &["routed_scaling_factor"])?;
     // Classes after the second version divide weights by their sum and have sigmoids, which folders need not say. Code of
     // the second has the key for the former and does not obey it.
-    let second = config.architectures().iter().any(|class| class.starts_with("DeepseekV2"));
+    let of = |class: &str| config.architectures().iter().any(|known| known.starts_with(class));
+    let second = of("DeepseekV2");
     let norm = config.meant("norm_topk_prob").is_some_and(|norm| norm == true);
     if norm && !second {
         d.set("expert_weights_norm", true);
     }
-    if experts.is_some() && !second && config.get("scoring_func").is_none() {
+    let softmax = second || of("Mistral4");
+    if experts.is_some() && !softmax && config.get("scoring_func").is_none() {
         d.set("expert_gating_func", SIGMOID);
     }
     // Groups count for one of the ways to choose in the second version.

@@ -212,16 +212,17 @@ fn hunyuan(d: &mut Draft<'_>) -> Result<(), Error> {
         d.unset("expert_count");
     }
     let kind = d.rope.kind().to_owned();
-    if matches!(&*kind, "dynamic" | "xdrope") {
-        // A base so large that positions of long contexts can be told apart.
-        let alpha = d.rope.opt("alpha")?.unwrap_or(50.0);
+    // A base so large that positions of long contexts can be told apart.
+    if let Some(alpha) = d.rope.opt("alpha")?
+        && matches!(&*kind, "dynamic" | "xdrope")
+    {
         let dim = config.head_dim()? as f64;
         let base = d.rope.theta()?.unwrap_or(10000.0) * alpha.powf(dim / (dim - 2.0));
         d.set_number("rope.freq_base", base);
         d.set("rope.scaling.type", "none");
         d.set_number("rope.scaling.factor", 1.0);
     }
-    if kind == "dynamic" {
+    if kind == "dynamic" && d.rope.opt("alpha")?.is_some() {
         d.set_size("rope.scaling.original_context_length", 256 * 1024);
         d.set_size("context_length", 256 * 1024);
     }

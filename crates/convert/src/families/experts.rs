@@ -173,9 +173,8 @@ fn hunyuan(d: &mut Draft<'_>) -> Result<(), Error> {
     d.set_size("expert_used_count", same("moe_topk")?);
     // The class has one.
     d.set_size("expert_shared_count", config.same_size("num_shared_expert")?.unwrap_or(1));
-    if d.rope.kind() == "dynamic" {
+    if let Some(alpha) = d.rope.opt("alpha")?.filter(|_| d.rope.kind() == "dynamic") {
         // A base so large that positions up to 256 K can be told apart.
-        let alpha = d.rope.opt("alpha")?.unwrap_or(1000.0);
         let dim = config.hidden_per_head()? as f64;
         let base = d.rope.theta()?.unwrap_or(10000.0) * alpha.powf(dim / (dim - 2.0));
         d.set_number("rope.freq_base", base);

@@ -332,7 +332,10 @@ fn of_full_layers(config: &Config, key: &str, in_layers: &str) -> Result<Option<
 
 fn full_head(config: &Config) -> Result<usize, Error> {
     let dim = of_full_layers(config, "global_head_dim", "head_dim")?;
-    dim.ok_or_else(|| crate::config::missing(&["global_head_dim"]))
+    match dim {
+        Some(dim) => Ok(dim),
+        None => config.size(&["global_head_dim"]),
+    }
 }
 
 fn fourth(d: &mut Draft<'_>) -> Result<(), Error> {

@@ -186,6 +186,8 @@ pub(super) const FAMILIES: &[Family] = &[
                 ("attn_uses_sequence_id", false.into()),
                 ("softmax_scale", Value::Null),
                 ("rope", false.into()),
+                // The model's code takes it whatever is stated.
+                ("alibi_bias_max", 8.into()),
             ] {
                 let said = &of[key];
                 let groups = key == "attn_type" && *said != "multiquery_attention";

@@ -45,6 +45,9 @@ pub(super) const FAMILIES: &[Family] = &[
             }
             if let Some(scale) = rope.opt("llama_4_scaling_beta")? {
                 d.set_number("attention.temperature_scale", scale);
+                if let Some(original) = rope.original()? {
+                    d.set_size("rope.scaling.original_context_length", original);
+                }
             }
             Ok(())
         },

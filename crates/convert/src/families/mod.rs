@@ -18,6 +18,7 @@ mod phi;
 mod qwen;
 mod rankers;
 mod recurrent;
+mod short;
 mod t5;
 
 use crate::array::Array;
@@ -111,6 +112,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Family> {
         gpt::FAMILIES,
         experts::FAMILIES,
         recurrent::FAMILIES,
+        short::FAMILIES,
         t5::FAMILIES,
     ]
     .into_iter()
@@ -154,6 +156,7 @@ pub(crate) fn note_predicting(folder: &mut Folder) {
 /// Tells folders apart whose class says too little.
 pub(crate) fn note_class(folder: &mut Folder) -> Result<(), Error> {
     t5::note(folder);
+    deepseek::note(folder);
     rankers::note(folder)
 }
 

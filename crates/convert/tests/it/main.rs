@@ -8,6 +8,7 @@ mod encoders;
 mod families;
 mod faults;
 mod folder;
+mod keys;
 mod quantised;
 mod rankers;
 mod t5;
