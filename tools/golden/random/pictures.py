@@ -26,7 +26,7 @@ from draw import STATED_NOT, either, nested, seldom, usual
 from fill import fill
 from program import Panicked, Refused
 
-MOST = 1e-3  # of log-probabilities: pictures are resized in other orders of sums
+MOST = 1e-4  # of log-probabilities, as those of texts
 PICTURES = ((150, 97), (61, 130), (23, 19), (640, 480), (64, 48))
 MARKS = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>", "[IMG]", "[IMG_BREAK]", "[IMG_END]", "<image>",
          "<fake_token_around_image>", "<global-img>", "<|image_start|>", "<|image_end|>", "<|img_thumbnail|>",
