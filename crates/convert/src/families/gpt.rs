@@ -170,6 +170,8 @@ pub(super) const FAMILIES: &[Family] = &[
         arch: "mpt",
         fixed: &[
             none("logit_scale"),
+            // The class has this one, whatever is stated.
+            is("expansion_ratio", &[Is::Number(4.0)]),
             is("embedding_fraction", &[Is::Number(1.0)]),
             is("norm_type", &[Is::Text("low_precision_layernorm"), Is::Text("layernorm")]),
         ],
@@ -178,8 +180,7 @@ pub(super) const FAMILIES: &[Family] = &[
             let config = d.config;
             let of = config.get("attn_config").cloned().unwrap_or(Value::Null);
             d.set_size("context_length", config.size(&["max_seq_len"])?);
-            let ratio = config.meant_number("expansion_ratio")?.unwrap_or(4.0);
-            d.set_size("feed_forward_length", (ratio * config.hidden()? as f64) as usize);
+            d.set_size("feed_forward_length", 4 * config.hidden()?);
             for (key, usual) in [
                 ("attn_type", Value::from("multihead_attention")),
                 ("prefix_lm", false.into()),
