@@ -142,9 +142,8 @@ fn ernie(d: &mut Draft<'_>) -> Result<(), Error> {
     let config = d.config;
     d.set_size("expert_count", config.size(&["moe_num_experts", "num_experts"])?);
     d.set_size("expert_used_count", config.size(&["moe_k", "num_experts_per_tok"])?);
-    let last = config.layers()? - 1;
     let end = config.get("moe_layer_end_index").and_then(Value::as_i64).unwrap_or(-1);
-    if end != -1 && end != last as i64 {
+    if end != -1 && end != config.layers()? as i64 - 1 {
         let what =
             format!("moe_layer_end_index is {end}, and only layers up to the last are converted");
         return Err(Error::config(what));

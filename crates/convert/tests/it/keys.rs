@@ -183,3 +183,13 @@ fn layers_without_rope_are_every_fourth() {
     assert!(smol(json!({"no_rope_layers": [1, 0]})).fault().contains("no_rope_layers is other"));
     assert!(smol(json!({"no_rope_layer_interval": 2})).fault().contains("no_rope_layer_interval"));
 }
+
+#[test]
+fn an_ernie_without_layers_is_an_error() {
+    for end in [0, i64::MAX, i64::MIN] {
+        let more = json!({"num_hidden_layers": 0, "moe_num_experts": 4, "moe_k": 2, "moe_layer_end_index": end});
+        let folder = of("Ernie4_5_MoeForCausalLM", "model.embed_tokens", more);
+        let fault = folder.open().unwrap_err().to_string();
+        assert!(fault.contains("moe_layer_end_index"), "{fault}");
+    }
+}
